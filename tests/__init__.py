@@ -1,1 +1,1 @@
-"""Checks of Penstock, from single functions to real clients and killed processes."""
+"""Tests of Penstock, from single functions to real clients and killed processes."""

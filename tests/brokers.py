@@ -1,7 +1,7 @@
 """One Penstock broker as a child process, for tests and benchmarks.
 
-Owns starting `penstock up` and waiting for its ready line. What the broker says about itself is
-trusted only in that line; everything else is asked over Kafka's protocol or read from /proc.
+Owns starting `penstock up` and waiting for its ready line. Only that line of its output is trusted;
+everything else is asked over Kafka's protocol or read from /proc.
 """
 
 import re
@@ -19,11 +19,13 @@ QUICK: Mapping[str, object] = {
     "transaction.state.log.num.partitions": 5,
     "share.coordinator.state.topic.num.partitions": 5,
 }
-"""So that nobody waits for members who never come, and no start for dozens of empty partitions."""
+"""Short enough that tests do not wait for absent members, and no start creates dozens of empty
+partitions.
+"""
 
 
 class PenstockProcess(LoggedProcess):
-    """One `penstock up`, started by the constructor unless told not to; `start` it after `stop`."""
+    """One `penstock up`, started by the constructor by default; after `stop`, use `start`."""
 
     def __init__(
         self,
@@ -47,12 +49,12 @@ class PenstockProcess(LoggedProcess):
             self.start()
 
     def start(self) -> None:
-        """Run the broker and return when it serves."""
+        """Starts the broker and returns when it serves."""
         self.spawn()
         self.wait_ready()
 
     def spawn(self) -> None:
-        """Run the broker and return at once."""
+        """Starts the broker and returns at once."""
         command = [COMMAND, "up", "--data", str(self.data_dir)]
         if "listeners" not in self.sets:
             command += ["--kafka-port", str(self.kafka_port)]
@@ -62,6 +64,6 @@ class PenstockProcess(LoggedProcess):
         self.run(command)
 
     def wait_ready(self) -> None:
-        """Wait for the ready line and learn the addresses from it."""
+        """Waits for the ready line and reads the addresses from it."""
         ready = self.wait_said(READY, self.ready_timeout_s)
         self.bootstrap, self.http = ready["kafka"], ready["http"]

@@ -1,9 +1,9 @@
 """A cluster of Penstock nodes and etcd as child processes, for tests.
 
-Two ways to have one. `ClusterProcess` is `penstock up --nodes N`, as people start it: the nodes are
-children of that supervisor, end with it, and one that ended is started again by hand. `Nodes` is
-an etcd and every `penstock node` started from here, each of which can be killed, paused and started
-again in place, as often as a test likes.
+Two variants. `ClusterProcess` is `penstock up --nodes N`, as users start it: the nodes are children
+of that supervisor, end with it, and one that ended is restarted by hand. `Nodes` is an etcd and
+every `penstock node` started from here, each of which can be killed, paused and restarted in place,
+as often as a test likes.
 
 Both end exactly the processes they started.
 """
@@ -39,7 +39,7 @@ class ClusterProcess(LoggedProcess):
         self._by_hand: dict[int, LoggedProcess] = {}
         self.start()
 
-    # -- the whole of it --------------------------------------------------------------------
+    # -- the whole cluster --------------------------------------------------------------------
 
     def start(self) -> None:
         self.spawn()
@@ -56,13 +56,13 @@ class ClusterProcess(LoggedProcess):
         self.bootstrap = self.wait_said(READY, PATIENCE_S)["kafka"]
 
     def stop(self, timeout_s: float = 60.0) -> int:
-        """SIGTERM to all; the supervisor's exit code."""
+        """Sends SIGTERM to all; returns the supervisor's exit code."""
         for node_id in list(self._by_hand):
             self._by_hand.pop(node_id).stop(timeout_s)
         return super().stop(timeout_s)
 
     def kill(self) -> None:
-        """SIGKILL to the supervisor alone, and to what was started by hand."""
+        """Sends SIGKILL to the supervisor alone, and to nodes started by hand."""
         for process in self._by_hand.values():
             process.kill()
         self._by_hand.clear()
@@ -81,14 +81,14 @@ class ClusterProcess(LoggedProcess):
         os.kill(pid, number)
 
     def start_node(self, node_id: int) -> None:
-        """Starts a node that has ended again, with the file that the supervisor wrote for it."""
+        """Restarts a node that has ended, with the file that the supervisor wrote for it."""
         config = self.data_dir / f"node-{node_id}.toml"
         process = LoggedProcess(self.data_dir / f"node-{node_id}-again.log")
         self._by_hand[node_id] = process
         process.run([COMMAND, "node", "--config", str(config)])
         process.wait_said(READY, PATIENCE_S)
 
-    # -- what was said ----------------------------------------------------------------------
+    # -- logs --------------------------------------------------------------------------------
 
     def all_logs(self) -> str:
         texts = [self.log()]
@@ -107,7 +107,7 @@ class NodeProcess(LoggedProcess):
         settings: Mapping[str, object],
         prefix: Sequence[str] = (),
     ) -> None:
-        """`prefix` goes before the command: it says where to run it."""
+        """`prefix` goes before the command, e.g. to run it in a namespace."""
         super().__init__(data_dir / f"node-{node_id}.log")
         self.node_id = node_id
         self.address = self.http = ""
@@ -149,8 +149,9 @@ class Nodes:
         own: Mapping[int, Mapping[str, object]] | None = None,
         prefixes: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
-        """`etcd` is one that already serves, and ends with the nodes; `own` has what only some
-        nodes are told, `prefixes` what goes before their commands."""
+        """`etcd` already serves, and ends with the nodes; `own` has settings of single nodes,
+        `prefixes` the prefixes of their commands.
+        """
         data_dir.mkdir(parents=True, exist_ok=True)
         self.data_dir = data_dir
         self.etcd = etcd if etcd is not None else EtcdProcess(data_dir / "etcd")
@@ -197,7 +198,7 @@ class Nodes:
 
 
 def describe(bootstrap: str) -> dict[str, Any]:
-    """As `penstock cluster describe` answers."""
+    """Result of `penstock cluster describe`."""
     command = [COMMAND, "cluster", "describe", "--format", "json", "-b", bootstrap]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

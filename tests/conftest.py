@@ -1,8 +1,7 @@
 """Brokers for tests that need a real process: one shared for the session, or fresh ones.
 
-`PENSTOCK_TEST_BOOTSTRAP=host:port` points the shared fixture at any broker that already runs, so
-the same claims can be checked against another implementation. A failing test shows the log of
-every broker it used.
+`PENSTOCK_TEST_BOOTSTRAP=host:port` points the shared fixture at any running broker, so the same
+tests can run against another implementation. A failing test shows the log of every broker it used.
 """
 
 import itertools
@@ -24,11 +23,11 @@ QUICK_GROUPS = {
     "group.consumer.heartbeat.interval.ms": 500,
     "group.share.min.record.lock.duration.ms": 1_000,
 }
-"""So that tests need not wait for a group's members as long as people may have to."""
+"""Shorter than for users, so that tests need not wait for a group's members."""
 
 
 class Broker(Protocol):
-    """What a test may know about the shared broker."""
+    """The shared broker as tests see it."""
 
     bootstrap: str
 
@@ -36,7 +35,7 @@ class Broker(Protocol):
 
 
 class ExternalBroker:
-    """A broker somebody else started and will stop."""
+    """A broker that was started outside the tests, and is not stopped by them."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -64,7 +63,7 @@ def _shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]
 
 @pytest.fixture
 def broker(_shared_broker: Broker, request: pytest.FixtureRequest) -> Broker:
-    """The broker all client tests share; every test uses topics of its own."""
+    """The broker shared by all client tests; every test uses its own topics."""
     _used.setdefault(request.node.nodeid, []).append(_shared_broker)
     if isinstance(_shared_broker, PenstockProcess):
         assert _shared_broker.running, f"the broker died earlier:\n{_shared_broker.log()}"
@@ -73,7 +72,7 @@ def broker(_shared_broker: Broker, request: pytest.FixtureRequest) -> Broker:
 
 @pytest.fixture
 def fresh_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[FreshBroker]:
-    """Starts brokers of the test's own: `fresh_broker(sets={"num.partitions": 3})`."""
+    """Starts brokers for one test: `fresh_broker(sets={"num.partitions": 3})`."""
     started: list[PenstockProcess] = []
 
     def start(
@@ -93,7 +92,7 @@ def fresh_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fre
 
 @pytest.fixture(scope="session")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
-    """The etcd that tests share; every test uses a prefix of its own and leaves it running."""
+    """The etcd shared by tests; every test uses its own prefix and leaves it running."""
     process = EtcdProcess(tmp_path_factory.mktemp("etcd") / "data")
     yield process
     process.stop()
@@ -101,7 +100,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A topic name no other test of this or an earlier run has used."""
+    """A topic name that no other test of this or an earlier run has used."""
     words = "".join(c if c.isalnum() else "-" for c in request.node.name).strip("-")
     return f"{words[:120]}-{os.getpid()}-{next(_topic_numbers)}"
 
@@ -110,7 +109,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Attach the logs of the brokers a failing test used."""
+    """Attaches the logs of the brokers that a failing test used."""
     report = yield
     if report.failed:
         for broker in _used.get(item.nodeid, []):

@@ -1,8 +1,8 @@
-"""One real etcd as a child process, for tests: started, killed, paused, started again in place.
+"""One real etcd as a child process, for tests: started, killed, paused, restarted in place.
 
-Owns exactly the processes it starts. The ports stay the same over restarts. What a test needs of
-etcd beside the store under test (compacting, switching authentication on) is asked here, over the
-same JSON gateway but with the standard library, so that the two can disagree.
+Owns exactly the processes it starts. The ports stay the same over restarts. Requests of a test
+beside the store under test (compaction, enabling authentication) go over the same JSON gateway but
+with the standard library, so that the two can disagree.
 """
 
 import base64
@@ -37,7 +37,7 @@ def require_etcd() -> str:
 
 
 class EtcdProcess(LoggedProcess):
-    """One member, by itself a cluster, and started by the constructor; after `kill`, `start`."""
+    """A cluster of one member, started by the constructor; after `kill`, use `start`."""
 
     def __init__(
         self,
@@ -50,8 +50,9 @@ class EtcdProcess(LoggedProcess):
         host: str = "127.0.0.1",
         prefix: Sequence[str] = (),
     ) -> None:
-        """`options` come after the usual ones and win; `tls` is for asking it; `prefix` goes
-        before the command and says where to run it."""
+        """`options` come after the default ones and override them; `tls` is for requests to it;
+        `prefix` goes before the command, e.g. to run it in a namespace.
+        """
         super().__init__(data_dir.with_name(data_dir.name + ".log"))
         self.data_dir = data_dir
         self.port = free_port()
@@ -101,7 +102,7 @@ class EtcdProcess(LoggedProcess):
     def all_logs(self) -> str:
         return self.log()[-4000:]
 
-    # Ending, for a while or for good.
+    # Stop, kill and pause.
 
     def stop(self, timeout_s: float = 60.0) -> int:
         if not self.running:
@@ -110,20 +111,20 @@ class EtcdProcess(LoggedProcess):
         return super().stop(timeout_s)
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay, nothing is answered, until `resume`."""
+        """Sends SIGSTOP: connections stay, nothing is answered, until `resume`."""
         self.send(signal.SIGSTOP)
 
     def resume(self) -> None:
         self.send(signal.SIGCONT)
 
-    # Asking it.
+    # Requests.
 
     def ask(self, path: str, **request: Any) -> dict[str, Any]:
-        """One call of the gateway; raises OSError for a refusal, with etcd's words."""
+        """One call of the gateway; raises OSError for a refusal, with etcd's message."""
         return self._ask(path, request)
 
     def put(self, key: str, value: bytes) -> int:
-        """At the revision it answers, with etcd's own idea of the key."""
+        """Writes a key; returns the revision."""
         answer = self.ask("/v3/kv/put", key=_text(key.encode()), value=_text(value))
         return int(answer["header"]["revision"])
 
@@ -137,7 +138,7 @@ class EtcdProcess(LoggedProcess):
             self.ask("/v3/lease/revoke", ID=lease["ID"])
 
     def require_passwords(self, users: Mapping[str, str], *prefixes: str) -> None:
-        """Switches authentication on: root, and users who may use only what is below."""
+        """Enables authentication: root, and users who may use only these prefixes."""
         self.ask("/v3/auth/user/add", name="root", password="root")
         self.ask("/v3/auth/role/add", name="root")
         self.ask("/v3/auth/user/grant", user="root", role="root")
@@ -194,7 +195,7 @@ class EtcdCluster:
         return tuple(member.url for member in self.members)
 
     def leader(self) -> EtcdProcess:
-        """Asked of every member that answers; waits until one says that it leads."""
+        """Asks every member that answers; waits until one leads."""
         deadline = time.monotonic() + READY_S
         while time.monotonic() < deadline:
             for member in self.members:

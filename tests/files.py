@@ -1,4 +1,4 @@
-"""Files in folders that others write to and delete from just then."""
+"""Files in folders that other processes change at the same time."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def files_below(folder: Path, enters: Callable[[str], bool] = bool) -> Iterator[Path]:
-    """Every file, in a stable order; only folders whose names `enters` likes are looked into.
+    """Every file, in a stable order; folders for which `enters` is false are skipped.
 
-    What goes away while this looks is left out: `Path.rglob` raises for a folder that does.
+    Files deleted meanwhile are skipped: `Path.rglob` raises for a deleted folder.
     """
     for where, folders, names in os.walk(folder):
         folders[:] = sorted(filter(enters, folders))
@@ -17,7 +17,7 @@ def files_below(folder: Path, enters: Callable[[str], bool] = bool) -> Iterator[
 
 
 def contents_below(folder: Path) -> Iterator[tuple[Path, bytes]]:
-    """Every file with what is in it, but for those that are gone by then."""
+    """Every file with its contents, except for those deleted by then."""
     for path in files_below(folder):
         with suppress(FileNotFoundError):
             yield path, path.read_bytes()

@@ -1,4 +1,4 @@
-"""A broker that asks who is there, and its administrator at the command line."""
+"""A broker with authentication, and its administrator at the command line."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ ADMIN = ("admin", "correct horse")
 
 
 class Guarded:
-    """Passwords and rights; the user `admin` may do everything."""
+    """Passwords and permissions; the user `admin` may do everything."""
 
     def __init__(self, directory: Path, **sets: object) -> None:
         self.directory = directory
@@ -28,7 +28,7 @@ class Guarded:
         self.properties(*ADMIN)
 
     def properties(self, user: str, password: str) -> Path:
-        """The settings that somebody's commands take."""
+        """Writes the client settings of a user to a file."""
         path = self.directory / f"{user}.properties"
         path.write_text(f"sasl.username={user}\nsasl.password={password}\n")
         return path
@@ -39,7 +39,7 @@ class Guarded:
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     def run(self, *arguments: str, who: str = "admin") -> str:
-        """What a command prints that must succeed."""
+        """Runs a command that must succeed; returns its output."""
         done = self.attempt(*arguments, who=who)
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
@@ -51,6 +51,6 @@ class Guarded:
         self.properties(name, password)
 
     def add_key(self, user: str) -> tuple[str, str]:
-        """An access key and its secret."""
+        """Creates an access key; returns it and its secret."""
         made = json.loads(self.run("user", "key", "create", user, "--format", "json"))
         return made["access_key"], made["secret"]

@@ -1,4 +1,4 @@
-"""One real PostgreSQL as a child process, for tests: its socket and its files are its own.
+"""One real PostgreSQL as a child process, for tests, with its own socket and files.
 
 Owns exactly the process it starts. PostgreSQL refuses to run as root, so there it runs as the user
 that Debian's package made for it.
@@ -20,7 +20,7 @@ USER = "postgres"
 
 
 def find_postgres() -> Path:
-    """Where its programs are. In CI their absence is a failure, elsewhere a skip with a reason."""
+    """Directory of its programs. Without them: a failure in CI, elsewhere a skip with a reason."""
     for directory in sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True):
         if Path(directory, "initdb").exists():
             return Path(directory)
@@ -38,7 +38,7 @@ class PostgresProcess:
 
     def __init__(self) -> None:
         self._programs = find_postgres()
-        # pytest's own directories are not for other users to enter.
+        # pytest's own directories are not accessible to other users.
         self._directory = Path(tempfile.mkdtemp(prefix="pg-"))
         self._user = USER if os.geteuid() == 0 else None
         if self._user is not None:
@@ -63,16 +63,16 @@ class PostgresProcess:
 
     @property
     def url(self) -> str:
-        """For SQLAlchemy."""
+        """URL for SQLAlchemy."""
         return f"postgresql://{USER}@/postgres?host={self._directory}"
 
     @property
     def conninfo(self) -> str:
-        """For psycopg."""
+        """Connection string for psycopg."""
         return f"host={self._directory} user={USER} dbname=postgres"
 
     def create_database(self, name: str) -> str:
-        """A database of a test's own; answers its URL."""
+        """Creates a database for one test; returns its URL."""
         host = ("-h", str(self._directory), "-U", USER)
         self._run("createdb", *host, name)
         return f"postgresql://{USER}@/{name}?host={self._directory}"

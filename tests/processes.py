@@ -1,7 +1,7 @@
-"""One child process that writes to a log file: started, asked to stop, killed, started again.
+"""One child process that writes to a log file: started, stopped, killed, restarted.
 
-What brokers, nodes, clusters and peers as processes have in common, for tests and benchmarks. The
-log is a file, never a pipe that could fill. Exactly the process that was started is ended.
+Common base of broker, node, cluster and peer processes, for tests and benchmarks. The log is a
+file, never a pipe that could fill. Exactly the started process is ended.
 """
 
 import os
@@ -14,15 +14,15 @@ from pathlib import Path
 
 LOOK_S = 0.005
 STOPPED_S = 10.0
-"""After SIGSTOP, on a machine that is busy."""
+"""Limit after SIGSTOP, on a busy machine."""
 
 
 class ProcessFailed(Exception):
-    """It ended, or did not stop; the message carries its log."""
+    """The process ended, or did not stop; the message carries its log."""
 
 
 class ProcessSlow(ProcessFailed, TimeoutError):
-    """It did not say in time what it was expected to say."""
+    """The process did not log the expected line in time."""
 
 
 class LoggedProcess:
@@ -43,12 +43,12 @@ class LoggedProcess:
         return self._process is not None and self._process.poll() is None
 
     def run(self, command: Sequence[str]) -> None:
-        """Starts it, and returns at once."""
+        """Starts the process, and returns at once."""
         assert not self.running, "it is already running"
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
-            # Its own session: a Ctrl-C meant for the test run must not reach it first.
+            # A session of its own: a Ctrl-C meant for the test run must not reach it first.
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -59,7 +59,7 @@ class LoggedProcess:
             )
 
     def wait_said(self, words: "re.Pattern[str]", timeout_s: float) -> "re.Match[str]":
-        """Waits until it has said them since its latest start; one that does not is killed."""
+        """Waits until a line logged since the latest start matches; a timeout kills the process."""
         assert self._process is not None
         deadline = time.monotonic() + timeout_s
         while True:
@@ -83,7 +83,7 @@ class LoggedProcess:
             self._wait_stopped()
 
     def _wait_stopped(self) -> None:
-        """Until none of its threads runs: the signal alone is no promise."""
+        """Waits until none of its threads runs: the signal alone does not guarantee it."""
         assert self._process is not None
         deadline = time.monotonic() + STOPPED_S
         tasks = Path(f"/proc/{self._process.pid}/task")
@@ -97,7 +97,9 @@ class LoggedProcess:
         return self._process.wait(timeout_s)
 
     def stop(self, timeout_s: float = 60.0) -> int:
-        """SIGTERM: a clean stop. Returns the exit code; one that hangs is killed, and a failure."""
+        """Sends SIGTERM: a clean stop. Returns the exit code; a process that hangs is killed, and a
+        failure.
+        """
         if self.running:
             self.send(signal.SIGTERM)
         try:
@@ -108,13 +110,13 @@ class LoggedProcess:
             raise ProcessFailed(f"{hung}:\n{self.all_logs()}") from None
 
     def kill(self) -> None:
-        """SIGKILL: it gets no chance to tidy up."""
+        """Sends SIGKILL: no cleanup."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def log(self) -> str:
-        """What it has said since its latest start."""
+        """Log since the latest start."""
         try:
             with self.log_path.open("rb") as log:
                 log.seek(self._log_start)
@@ -123,12 +125,12 @@ class LoggedProcess:
             return ""
 
     def all_logs(self) -> str:
-        """What to show of a failure."""
+        """Logs to show with a failure."""
         return self.log()
 
 
 def _states(tasks: Path) -> Iterator[str]:
-    """Of a process's threads, by the letters of /proc; those that end meanwhile are left out."""
+    """States of a process's threads, as in /proc; those that end meanwhile are skipped."""
     for task in tasks.iterdir():
         try:
             yield (task / "stat").read_text().rpartition(")")[2].split()[0]

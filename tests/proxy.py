@@ -1,8 +1,8 @@
-"""A TCP proxy in the test's own loop that loses things on demand.
+"""A TCP proxy in the test's own event loop that loses data on demand.
 
-Stands between a client under test and a real server on this machine. What can be turned at any
-time: `passes_requests` and `passes_answers` (False: bytes are swallowed, connections stay),
-`accepts` (False: a new connection is closed at once), `cut()` (every connection is reset).
+Stands between a client under test and a real server on this machine. Switches, at any time:
+`passes_requests` and `passes_answers` (False: bytes are swallowed, connections stay), `accepts`
+(False: a new connection is closed at once), `cut()` (every connection is reset).
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""One real Redis as a child process, for tests: on a socket of its own, keeping nothing."""
+"""One real Redis as a child process, for tests: on its own socket, without persistence."""
 
 import os
 import shutil

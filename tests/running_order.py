@@ -1,13 +1,13 @@
-"""In which order files are tested, and by whom: one worker of three computes, the others wait.
+"""Order of test files, and their distribution over workers: one worker of three computes, the rest
+wait.
 
 `make test` has one worker more than there are cores, and a file stays on one worker. A test of real
-processes mostly waits, so two of them leave a core to those that compute. But what it waits for is
-slowed down by whatever else runs just then, so there are never more of them at a time than that as
-long as there is something to compute. The long ones come first, and the many short ones fill up
-the end.
+processes mostly waits, so two of them leave a core to tests that compute. But the processes it
+waits for are slowed down by everything else, so while there are computing files no more workers
+than that get waiting ones. The long files come first, and the many short ones fill up the end.
 
-Files that share something dear stay together: most of Spark has one session, which takes long to
-start and much memory, and some of chaos have one cluster.
+Files that share an expensive fixture stay together: most of Spark has one session, which takes long
+to start and much memory, and some of chaos have one cluster.
 """
 
 import re
@@ -21,10 +21,10 @@ from xdist.scheduler import LoadScopeScheduling
 
 TESTS = Path(__file__).parent
 ALONE = "spark alone"
-"""Those of Spark that start processes of their own: not beside the session of the others."""
+"""Spark tests that start their own processes: not beside the shared session."""
 WAITING = ("spark", "chaos", "histories", ALONE, "console", "clients", "scenarios", "docs", "fuzz")
 COMPUTING = ("sim", "property")
-"""The other folders come after these, as they are collected."""
+"""The other folders come after these, in the order of their collection."""
 TOGETHER = {
     "tests/spark": re.compile(r"tests/spark/(?!test_(cluster|connect|driver_killed)\.py)"),
     "tests/chaos": re.compile(r"tests/chaos/test_(failover|nodes|transactions)\.py"),
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def in_order(paths: Iterable[Path]) -> list[Path]:
-    """Every path once; those of one folder stay in their order."""
+    """Every path once; files of one folder keep their order."""
     ranks = {name: rank for rank, name in enumerate((*WAITING, *COMPUTING))}
 
     def rank(path: Path) -> int:
@@ -53,18 +53,18 @@ def in_order(paths: Iterable[Path]) -> list[Path]:
 
 
 def scope_of(file: str) -> str:
-    """Files of one scope stay on one worker."""
+    """Scope of a file: files of one scope stay on one worker."""
     return next((name for name, rule in TOGETHER.items() if rule.match(file)), file)
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """As `--dist loadfile`, but for those, and for who gets which."""
+    """`--dist loadfile`, except for shared scopes, and for the choice of the next unit."""
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid.partition("::")[0])
 
     def _assign_work_unit(self, node: Any) -> None:
-        """The next unit of the kind that is wanted, else the next."""
+        """Assigns the next unit of the wanted kind, else the next one."""
         others = [units for other, units in self.assigned_work.items() if other is not node]
         computing = sum(not is_waiting(next(reversed(units))) for units in others if units)
         waits = computing >= max(1, len(self.nodes) // 3)
@@ -85,5 +85,5 @@ def folder_of(path: Path) -> str:
 
 
 def is_waiting(scope: str) -> bool:
-    """Whether it is of tests that mostly wait."""
+    """True for a scope of tests that mostly wait."""
     return folder_of(TESTS.parent / scope) in WAITING

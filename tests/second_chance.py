@@ -1,12 +1,12 @@
-"""A second chance for tests of real processes that failed by waiting too long; never for others.
+"""Reruns tests of real processes that failed with a timeout; never other failures.
 
-A machine that is busy with something else for a minute makes such a test fail, and says nothing
-about Penstock. So a test with one of `MARKS` is run once more if all that went wrong is that
-something did not come in time: a time limit ran out, a connection was refused or reset. An
-assertion that failed, e.g. about what is in a topic, is a failure at once, and so is the second
-run that waits too long. Each second chance is named at the end of the run, with what it was for.
+A machine that is busy for a minute makes such a test fail, which says nothing about Penstock. So a
+test with one of `MARKS` is run once more if the only failure was a timeout: a time limit ran out, a
+connection was refused or reset. A failed assertion, e.g. about the contents of a topic, is a
+failure at once, and so is a second run that times out. Each rerun is named at the end of the run,
+with its reason.
 
-pytest-rerunfailures would do, but for the time limit of each test: pytest-timeout sets it once
+pytest-rerunfailures would do, except for the time limit of each test: pytest-timeout sets it once
 for all runs of a test, so that a second run which hangs would never end. Here it is set anew.
 """
 
@@ -32,19 +32,19 @@ NAMES = frozenset(
         "ReadTimeoutError",
     }
 )
-"""Of classes that are only there once their library is imported."""
+"""Names of classes that exist only once their library is imported."""
 RDKAFKA_NAMES = frozenset({"_TIMED_OUT", "_MSG_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"})
 LIMIT = "Timeout (>"
-"""So begins what pytest-timeout says."""
+"""Start of pytest-timeout's message."""
 SLOW_WORKER = "Python worker failed to connect back"
-"""What Spark says when a process of its own took longer than ten seconds to start."""
+"""Message of Spark when one of its processes took longer than ten seconds to start."""
 
 _timers = pytest.StashKey[object]()
 _failures = pytest.StashKey[list[BaseException]]()
 
 
 def is_impatience(error: BaseException) -> bool:
-    """Whether all that it says is that something did not come in time."""
+    """True if the error only says that something did not happen in time."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(is_impatience, error.exceptions))
     if isinstance(error, KINDS) or {cls.__name__ for cls in type(error).__mro__} & NAMES:
@@ -63,7 +63,7 @@ def is_impatience(error: BaseException) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> None:
-    """Notes the time limit of a test, and leaves it to pytest-timeout to set it."""
+    """Stores the time limit of a test, and leaves it to pytest-timeout to set it."""
     item.stash[_timers] = settings
 
 
@@ -79,7 +79,7 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Runs a test with one of the marks; all others run as ever."""
+    """Runs a test with one of the marks; all others run as usual."""
     if not any(item.get_closest_marker(mark) for mark in MARKS):
         return None
     hook, nodeid, location = item.ihook, item.nodeid, item.location
@@ -100,7 +100,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def _start_afresh(item: pytest.Item) -> None:
-    """Fixtures that could not be made are tried again, and the time limit counts from now."""
+    """Retries fixtures that failed, and restarts the time limit."""
     assert isinstance(item, pytest.Function)
     item._initrequest()
     for definitions in item._fixtureinfo.name2fixturedefs.values():
@@ -120,7 +120,7 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Names every one of them, with the last line of what happened."""
+    """Names every rerun, with the last line of its failure."""
     given = terminalreporter.stats.get("second chance", [])
     if not given:
         return

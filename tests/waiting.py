@@ -1,7 +1,6 @@
-"""Waiting for what other processes do: asked until it is so, with an end.
+"""Waiting for conditions in other processes: polled until true, with a limit.
 
-Who waits too long raises TimeoutError, never AssertionError: `second_chance` knows the one from
-the other.
+A timeout raises TimeoutError, never AssertionError: `second_chance` distinguishes the two.
 """
 
 import time
@@ -21,7 +20,7 @@ def eventually(
     *,
     explain: Callable[[], object] = str,
 ) -> T:
-    """Asks until the answer is true, and answers it; `explain` tells more when time is up."""
+    """Polls until the answer is true, and returns it; `explain` adds details to the timeout."""
     deadline = time.monotonic() + timeout_s
     while not (answer := question()):
         if time.monotonic() > deadline:

@@ -130,7 +130,8 @@ class AioWriter(_Client):
         try:
             future = await producer.send(self._topic, record.encode(), partition=partition)
         except KafkaTimeoutError:
-            # No room for it for as long as a request may take: it never left this process.
+            # The producer's buffer was full for as long as a request may take: the record was never
+            # sent.
             self._history.append(Refused(partition, record))
             return
         self._in_flight[future] = None

@@ -1,8 +1,8 @@
-"""Holds the output of copying against the input and names what is wrong. Pure.
+"""Compares the output of copying with the input and names anomalies. Pure.
 
-Every record of the input must be in the output once; what one transaction wrote must be there
-whole or not at all, as its copier was told; and in every partition of the output the records of
-one input partition must come in their order.
+Every record of the input must be in the output once; the records of one transaction must be there
+completely or not at all, as its copier was told; and in every partition of the output the records
+of one input partition must keep their order.
 """
 
 import itertools

@@ -1,6 +1,6 @@
-"""What a cluster says of itself while it is disturbed: leaders, replicas, the controller.
+"""State of a cluster while it is disturbed: leaders, replicas, the controller.
 
-Every node is asked by itself: one that was cut off tells what it knew before.
+Every node is asked separately: an isolated one reports its last known state.
 """
 
 import time

@@ -1,13 +1,12 @@
-"""One copier: reads a topic, writes another, its position inside the same transactions (KIP-447).
+"""One copier: reads a topic, writes another, its offsets inside the same transactions (KIP-447).
 
-Run as a program that lives until it is killed: `python -m tests.chaos.copier ORDER-AS-JSON`. It
-notes every step in a journal of its own, one line at a time, so that whoever killed it can still
-read how far it came. What is written, where to, and in which transaction is in the record itself:
-see `Copy`.
+Run as a program until it is killed: `python -m tests.chaos.copier ORDER-AS-JSON`. It writes every
+step to its journal, one line at a time, so that the test can still read how far it came. Each
+record holds its source, target and transaction: see `Copy`.
 
-A transaction that fails is aborted and its records are read again. A producer that cannot go on
-(fenced, or in doubt) ends the process with `GAVE_UP`, one that hangs with `HUNG`; whoever started
-it starts another.
+A transaction that fails is aborted and its records are read again. A producer that cannot continue
+(fenced, or in doubt) ends the process with `GAVE_UP`, one that hangs with `HUNG`; the test then
+starts another.
 """
 
 import dataclasses
@@ -44,7 +43,7 @@ class Copy(NamedTuple):
     number: int
     transaction: str
     size: int
-    """How many records this transaction has."""
+    """Number of records in this transaction."""
 
     def encode(self) -> bytes:
         return f"{self.source} {self.number} {self.transaction} {self.size}".encode()
@@ -62,7 +61,7 @@ def target_of(source: int, number: int, partitions: int) -> int:
 
 @dataclass(frozen=True)
 class Order:
-    """What one copier is told."""
+    """Settings of one copier."""
 
     name: str
     bootstrap: str
@@ -122,8 +121,8 @@ class Copier:
                 else:
                     self._note("trouble", error.name())
             member = self._consumer.consumer_group_metadata()
-            # Only a member's commit is fenced. Who has just lost its membership leaves this to
-            # whoever has the partitions now.
+            # Only a member's commit is fenced. A copier that has just lost its membership leaves
+            # this to the new owner of the partitions.
             if messages and self._consumer.memberid():
                 self._copy(messages, member)
 
@@ -205,7 +204,7 @@ class Copier:
             try:
                 self._consumer.seek(TopicPartition(self._order.source, source, offset))
             except KafkaException as failure:
-                # Somebody else has it by now, and reads it from where the group is.
+                # Another member has it by now, and reads it from the group's offset.
                 self._note("trouble", failure.args[0].name())
 
     def _note(self, *words: str) -> None:
@@ -213,7 +212,7 @@ class Copier:
 
 
 class Journals:
-    """What all copiers of a run have noted, read on as they write."""
+    """Journals of all copiers of a run, read as they are written."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -221,9 +220,9 @@ class Journals:
         self.fates: dict[str, str] = {}
         """Transactions by name: begun, committed or aborted."""
         self.failures: dict[str, int] = {}
-        """How often which step of a transaction failed with which error."""
+        """Failures by step of a transaction and error."""
         self.troubles: dict[str, int] = {}
-        """Errors that consumers were told of."""
+        """Errors reported to consumers."""
         self.copied = 0
         """Records in transactions that are known to be committed."""
 

@@ -1,4 +1,4 @@
-"""How long writes stall when something fails: one row for each kind of failure, beside Kafka's.
+"""Duration of write outages: one row for each kind of failure, beside Kafka's.
 
 Kafka's figures are of three brokers with default settings on the same kind of machine, three runs
 each: the longest time between two acknowledgements of a producer of 500 records a second.

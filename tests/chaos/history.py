@@ -1,25 +1,24 @@
-"""What clients saw while nodes failed, held against what is in the log afterwards. Pure.
+"""Checker of client histories against the final log, while nodes fail. Pure.
 
 A history is a list of events in the order in which clients learned of them, about one topic. A
 record is known by its producer and its number, which counts per producer and partition; producers
-are idempotent, and groups read from the beginning. What became of a send is one of three things:
-acknowledged, refused for certain, or unknown (only `Sent`), and an unknown one may be in the log or
-not.
+are idempotent, and groups read from the beginning. A send has one of three outcomes: acknowledged,
+refused for certain, or unknown (only `Sent`), and an unknown one may be in the log or not.
 
-`check` names every anomaly; none means that the cluster kept its promises:
+`check` names every anomaly; none means that the cluster kept its guarantees:
 
 - lost: acknowledged, and nowhere in the log;
 - moved: acknowledged at one offset, in the log at another;
 - duplicate: in the log more than once;
 - reordered: after a later record of the same producer;
-- phantom: in the log, and nobody sent it;
+- phantom: in the log, but never sent;
 - refused but written: in the log although its producer was told that it never would be;
 - offset went back: acknowledged below an earlier record of the same producer;
 - dirty read: a consumer saw a record where now there is another one, or none;
-- skipped: a consumer went over a record without being given it;
-- read went back: a consumer was given an earlier offset again without a new assignment;
-- committed offset went back: a group went on, or was told to, below what it had committed;
-- never delivered: acknowledged, and no member of a group was given it.
+- skipped: a consumer passed a record without receiving it;
+- read went back: a consumer received an earlier offset again without a new assignment;
+- committed offset went back: a group continued, or was told to, below what it had committed;
+- never delivered: acknowledged, and no member of a group received it.
 """
 
 from collections import Counter, defaultdict
@@ -30,7 +29,7 @@ EXAMPLES = 5
 
 
 class Record(NamedTuple):
-    """Which record it is; what is written is its text."""
+    """Identity of a record; its value is its text."""
 
     producer: str
     number: int
@@ -60,7 +59,7 @@ class Acknowledged(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The producer was told, or knows, that it is not in the log and will never be."""
+    """The producer knows that the record is not in the log and never will be."""
 
     partition: int
     record: Record
@@ -90,7 +89,7 @@ class Committed(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The committed offset that somebody who asked was told."""
+    """Committed offset returned to a client that asked."""
 
     group: str
     partition: int
@@ -100,7 +99,7 @@ class Found(NamedTuple):
 Event = Sent | Acknowledged | Refused | Assigned | Polled | Committed | Found
 History = Sequence[Event]
 Logs = Mapping[int, Mapping[int, Record]]
-"""What can be read in the end: records by offset, by partition."""
+"""Readable records in the end: by offset, by partition."""
 Names = Iterator[tuple[str, str]]
 """Of anomalies, each with one example."""
 
@@ -128,13 +127,13 @@ def check(history: History, logs: Logs) -> list[Anomaly]:
 
 
 def summarize(history: History) -> str:
-    """What a run came to, in one line."""
+    """Summary of a run in one line."""
     counts = Counter(type(event).__name__.lower() for event in history)
     return ", ".join(f"{counts[kind]} {kind}" for kind in sorted(counts))
 
 
 def _acknowledged(history: History, logs: Logs) -> Names:
-    """What producers were promised."""
+    """Anomalies of acknowledged records."""
     places = {
         (partition, record): offset
         for partition, log in logs.items()
@@ -161,7 +160,7 @@ def _in_order(history: History) -> list[Acknowledged]:
 
 
 def _logged(history: History, logs: Logs) -> Names:
-    """What may be in the log at all, and how."""
+    """Anomalies of the log's contents."""
     sent = {(e.partition, e.record) for e in history if isinstance(e, Sent)}
     refused = {(e.partition, e.record) for e in history if isinstance(e, Refused)}
     for partition, log in logs.items():
@@ -184,7 +183,7 @@ def _logged(history: History, logs: Logs) -> Names:
 
 
 def _polled(history: History, logs: Logs) -> Names:
-    """What consumers saw: only what stays, and everything on their way."""
+    """Anomalies of consumed records: only what stays, and everything on their way."""
     ranks = {
         partition: {offset: rank for rank, offset in enumerate(sorted(log))}
         for partition, log in logs.items()
@@ -211,7 +210,7 @@ def _polled(history: History, logs: Logs) -> Names:
 
 
 def _positions(history: History) -> Names:
-    """Where groups go on: never below what they have committed."""
+    """Anomalies of committed offsets: a group never continues below them."""
     committed: dict[tuple[str, int], int] = {}
     due: dict[tuple[str, int], tuple[str, int]] = {}
     for event in history:
@@ -235,7 +234,7 @@ def _positions(history: History) -> Names:
 
 
 def _delivered(history: History, logs: Logs) -> Names:
-    """What no group may have missed in the end."""
+    """Records that a group never received."""
     groups = {e.consumer: e.group for e in history if isinstance(e, Assigned)}
     seen: dict[str, set[tuple[int, int]]] = {group: set() for group in groups.values()}
     for event in history:

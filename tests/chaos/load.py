@@ -1,7 +1,7 @@
-"""Writers and readers of two client families on one topic, and the judgement of what they saw.
+"""Writers and readers of two client families on one topic, and the check of their history.
 
-`Load` starts them, tells how acknowledgements come, and in the end lets the readers read up to the
-end, reads every partition once more from its beginning, and has the whole history checked.
+`Load` starts them, reports acknowledgements, and in the end lets the readers read up to the end,
+reads every partition once more from its beginning, and has the whole history checked.
 """
 
 import contextlib
@@ -38,8 +38,9 @@ class Load:
         readers: bool = True,
         explain: Callable[[], str] = str,
     ) -> None:
-        """`rate` is of each writer; `settings` are for librdkafka's clients; `explain` tells more
-        when nothing goes on."""
+        """`rate` is of each writer; `settings` are for librdkafka's clients; `explain` adds details
+        when there is no progress.
+        """
         self.history: list[Event] = []
         self._bootstrap, self._topic, self._partitions = bootstrap, topic, partitions
         self._rate, self._settings = rate, settings
@@ -139,7 +140,7 @@ class Load:
         return [f"{client.name}: {error}" for client in clients for error in client.errors]
 
     def _ask_positions(self) -> None:
-        """What the groups have committed, as one who comes later is told."""
+        """Reads the groups' committed offsets, as a later member would."""
         rows = [TopicPartition(self._topic, p) for p in range(self._partitions)]
         for group in dict.fromkeys(reader.group for reader in self.readers):
             consumer = Consumer(

@@ -1,8 +1,8 @@
-"""What is done to a cluster while clients use it: one function for each kind of disturbance.
+"""Disturbances of a cluster in use: one function for each kind.
 
-Every one of them undoes what it did before it returns, in a bounded time, and waits in between
-until writes go on wherever the disturbance leaves enough nodes for that. Which node it meets
-follows from the seed and from who has which role at that moment.
+Every one of them undoes its effects before it returns, in a bounded time, and waits in between
+until writes continue wherever the disturbance leaves enough nodes for that. The affected node
+follows from the seed and from the roles at that moment.
 """
 
 import random
@@ -20,7 +20,7 @@ from tests.chaos.writers import PATIENT
 from tests.clusters import NodeProcess, Nodes
 
 PAUSE_S = 8.0
-"""Longer than a session lasts: the others have to replace who is paused."""
+"""Longer than a session lasts: the paused node has to be replaced."""
 
 
 class Progress(Protocol):
@@ -31,7 +31,7 @@ class Progress(Protocol):
 
 @dataclass
 class Arena:
-    """What a nemesis may touch."""
+    """Processes that a nemesis may disturb."""
 
     cluster: Nodes
     topic: str
@@ -104,7 +104,7 @@ def pause_leader(arena: Arena) -> None:
 
 
 def pause_briefly(arena: Arena) -> None:
-    """Shorter than a session: nobody is replaced, or just so."""
+    """Shorter than a session: the node is hardly ever replaced."""
     node = arena.node(arena.random.choice([arena.whole().leader, *arena.cluster.nodes]))
     node.send(signal.SIGSTOP)
     try:

@@ -1,9 +1,9 @@
-"""A small network of this machine's own, in which single directions can be cut.
+"""A small network of this machine, in which single directions can be cut.
 
 Every place is a network namespace with one address, all joined by a bridge; this process is on the
 bridge, too. A direction is cut by giving the sender a wrong hardware address of the receiver: its
-packets leave and nobody takes them, as on a network that loses everything. Nothing is refused, and
-nobody is told. Only `ip` is needed, no packet filter; and root, to make namespaces.
+packets leave and are not received, as on a network that loses everything. Nothing is refused, and
+no side is notified. Only `ip` is needed, no packet filter; and root, to make namespaces.
 
 Owns exactly the namespaces and interfaces that it makes.
 """
@@ -21,7 +21,7 @@ HERE = "here"
 
 
 class NotPermitted(Exception):
-    """There is no `ip`, or it may not make namespaces here; the message has its words."""
+    """There is no `ip`, or it may not make namespaces here; the message has its error."""
 
 
 class Network:
@@ -71,7 +71,7 @@ class Network:
         return f"{self._mark}-{place}"
 
     def prefix(self, place: str) -> list[str]:
-        """What goes before a command that shall run there."""
+        """Prefix of a command that runs in this place."""
         return ["ip", "netns", "exec", self._space(place)]
 
     def cut(self, source: str, target: str) -> None:

@@ -54,7 +54,7 @@ class QueuedWrites:
             self._asked[raw.connect(self._address, ANSWER_S)] = []
 
     def write(self, count: int) -> None:
-        """So many requests into every connection."""
+        """Sends `count` requests into every connection."""
         for number, (connection, asked) in enumerate(self._asked.items()):
             acks = (ALL, ONE, NONE)[number % 3]
             for _ in range(count):
@@ -71,8 +71,9 @@ class QueuedWrites:
         return ProduceRequest(acks=acks, timeout_ms=TIMEOUT_MS, topic_data=[data])
 
     def collect(self) -> None:
-        """Reads every answer and notes it. What is not acknowledged must never have been written,
-        whatever was said: the node was no leader when it first saw it."""
+        """Reads and records every answer. An unacknowledged record must never have been written,
+        whatever the answer: the node was no longer leader when it first read the request.
+        """
         for connection, asked in self._asked.items():
             with connection:
                 for record, acks in asked:
@@ -86,7 +87,7 @@ class QueuedWrites:
         self._asked.clear()
 
     def _answer(self, connection: socket.socket) -> tuple[ErrorCode | None, int]:
-        """The code and the offset; None: there was no answer."""
+        """The code and the offset; None without an answer."""
         try:
             response = raw.receive(connection, ProduceResponse, VERSION)
         except (ConnectionError, TimeoutError):

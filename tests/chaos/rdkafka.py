@@ -44,7 +44,7 @@ class RdkafkaWriter:
         self.errors: list[str] = []
         """Of records that were given up, and of the client as a whole."""
         self.acks: list[tuple[float, int]] = []
-        """When an acknowledgement came, and of which partition."""
+        """Times and partitions of acknowledgements."""
         self._topic, self._partitions, self._rate = topic, partitions, rate
         self._history = history
         self._numbers = [0] * partitions

@@ -23,7 +23,7 @@ def copied_well() -> list[list[Copy]]:
     return rows
 
 
-def test_a_good_copy_has_no_anomalies() -> None:
+def test_correct_copy_has_no_anomalies() -> None:
     assert anomalies(COUNTS, copied_well(), FATES) == []
 
 
@@ -40,7 +40,7 @@ SPOILED: dict[str, Spoils] = {
 
 
 @pytest.mark.parametrize("expected", list(SPOILED))
-def test_a_bad_copy_is_called_by_its_name(expected: str) -> None:
+def test_faulty_copy_is_named(expected: str) -> None:
     rows = copied_well()
     SPOILED[expected](rows)
     found = anomalies(COUNTS, rows, FATES)

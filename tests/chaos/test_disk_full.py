@@ -1,7 +1,7 @@
-"""A full disk: producers are told, nothing acknowledged is lost, and writing resumes with space.
+"""A full disk: producers get errors, nothing acknowledged is lost, and writes resume with space.
 
-The data directory is a small tmpfs of the test's own. Mounting needs root; without it the test
-says so and skips.
+The data directory is a small tmpfs of the test's own. Mounting needs root; without it the test says
+so and skips.
 """
 
 import os
@@ -38,7 +38,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 class Outcomes:
-    """What became of each record, in the order of the broker's answers."""
+    """Outcome of each record, in the order of the broker's answers."""
 
     def __init__(self) -> None:
         self.offsets: dict[int, bytes] = {}
@@ -66,7 +66,7 @@ def write_until(producer: Producer, topic: str, outcomes: Outcomes, enough: str)
 
 
 @pytest.mark.parametrize("reserve_mib", [0, 16], ids=["really-full", "down-to-the-reserve"])
-def test_a_full_disk_refuses_writes_and_recovers_with_space(
+def test_full_disk_refuses_writes_and_recovers_with_space(
     fresh_broker: FreshBroker, small_disk: Path, topic: str, reserve_mib: int
 ) -> None:
     sets = {"disk.reserve.bytes": reserve_mib * 1024 * 1024}

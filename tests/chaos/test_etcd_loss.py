@@ -1,10 +1,10 @@
-"""etcd loses members, or goes away altogether: what is acknowledged stays, and writes come back.
+"""etcd loses members, or is unavailable: acknowledged records stay, and writes resume.
 
 With one of three members gone nodes find the others, and clients notice nothing. Without any, nodes
-cannot renew their leases: they stop taking writes when those end, whatever the clients ask for,
-and go on by themselves when etcd is back.
+cannot renew their leases: they refuse writes when those end, whatever the clients ask for, and
+continue by themselves when etcd is back.
 
-`PENSTOCK_FAILOVERS` says how often (a twentieth of it, at least once).
+`PENSTOCK_FAILOVERS` sets the number of rounds (a twentieth of it, at least once).
 """
 
 import os
@@ -43,7 +43,7 @@ def nodes(etcd: EtcdCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         nodes.stop()
 
 
-def test_writes_go_on_when_etcd_loses_a_member_and_come_back_when_it_lost_all(
+def test_writes_continue_without_an_etcd_member_and_resume_after_an_outage(
     nodes: Nodes, etcd: EtcdCluster, topic: str
 ) -> None:
     create_topic(nodes.bootstrap, topic, 1, factor=3, min_insync_replicas="2")

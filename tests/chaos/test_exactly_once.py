@@ -101,7 +101,7 @@ class Run:
         self._copiers[slot].kill()
         self._copiers[slot].wait()
         if self.random.random() < 0.3:
-            # What the last one left open is not ended by its successor.
+            # A transaction left open by the last one is not ended by its successor.
             self._ids[slot] = f"{self._ids[slot].partition('~')[0]}~{self._started}"
         self.start_copier(slot)
 
@@ -236,7 +236,7 @@ def source_counts() -> list[int]:
 
 
 def abandon_transaction(bootstrap: str, topic: str) -> None:
-    """Leaves a transaction open on every partition, with nobody to end it but its timeout."""
+    """Leaves a transaction open on every partition, so that only its timeout ends it."""
     settings = {"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-abandoned"}
     timeout = {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
     producer = Producer({**settings, **timeout, **PATIENT})
@@ -254,7 +254,7 @@ def ends_of(admin: AdminClient, topic: str, isolation: IsolationLevel) -> list[i
 
 
 def wait_last_stable(bootstrap: str, topic: str) -> float:
-    """How long it takes until nothing is held back any more."""
+    """Seconds until the last stable offset is the end offset."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **PATIENT})
     started = time.monotonic()
     while True:
@@ -300,7 +300,7 @@ def run(
     made.end_copiers()
 
 
-def test_copying_is_exactly_once_whatever_is_killed(run: Run) -> None:
+def test_copying_is_exactly_once_under_kills(run: Run) -> None:
     print(f"PENSTOCK_COPIES={RECORDS} PENSTOCK_KILLS_SEED={SEED}")
     started = time.monotonic()
     bootstrap = run.broker.bootstrap

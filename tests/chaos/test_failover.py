@@ -97,7 +97,7 @@ def hold(row: Gaps) -> None:
         assert row.p99_s <= row.promised_s, row
 
 
-def test_the_death_of_the_leader_loses_nothing_and_writes_go_on(cluster: Nodes, topic: str) -> None:
+def test_death_of_the_leader_loses_nothing_and_writes_continue(cluster: Nodes, topic: str) -> None:
     def disturb(load: Load, seen: View) -> None:
         row = CONTROLLER if seen.leader == seen.controller else LEADER
         replace_killed(cluster, load, seen.leader, row)
@@ -108,7 +108,7 @@ def test_the_death_of_the_leader_loses_nothing_and_writes_go_on(cluster: Nodes, 
             hold(row)
 
 
-def test_the_death_of_a_follower_hardly_delays_writes(cluster: Nodes, topic: str) -> None:
+def test_death_of_a_follower_hardly_delays_writes(cluster: Nodes, topic: str) -> None:
     def disturb(load: Load, seen: View) -> None:
         follower = next(node for node in cluster.nodes if node != seen.leader)
         replace_killed(cluster, load, follower, FOLLOWER)
@@ -117,7 +117,7 @@ def test_the_death_of_a_follower_hardly_delays_writes(cluster: Nodes, topic: str
     hold(FOLLOWER)
 
 
-def test_a_paused_leader_is_replaced_and_accepts_nothing_when_it_wakes(
+def test_paused_leader_is_replaced_and_accepts_nothing_when_it_resumes(
     cluster: Nodes, topic: str
 ) -> None:
     """Requests of every kind wait in its sockets for it to wake; none of them may be written."""

@@ -1,4 +1,4 @@
-"""One node's disk is full: the others go on without it, and it comes back when there is room.
+"""One node's disk is full: the cluster continues without it, and it returns when there is space.
 
 The node's data directory is a small tmpfs of the test's own, as in `test_disk_full`; mounting needs
 root, and without it the tests say so and skip.
@@ -64,7 +64,7 @@ def fill(disk: Path) -> None:
 
 
 @pytest.mark.parametrize("is_leader", [True, False], ids=["leader", "follower"])
-def test_the_others_go_on_when_one_disk_is_full(
+def test_cluster_continues_when_one_disk_is_full(
     nodes: Nodes, small_disk: Path, topic: str, is_leader: bool
 ) -> None:
     replicas = [VICTIM, 2, 3] if is_leader else [2, 3, VICTIM]

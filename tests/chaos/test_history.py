@@ -39,7 +39,7 @@ def polled(consumer: str, *offsets: int) -> list[Event]:
     return [Polled(consumer, 0, offset, A[offset]) for offset in offsets]
 
 
-def test_a_history_that_kept_every_promise_has_no_anomaly() -> None:
+def test_valid_history_has_no_anomaly() -> None:
     events = [
         *written(A[0], B[0], A[1]),
         Sent(0, B[1]),  # Unknown, and there.
@@ -57,7 +57,7 @@ def test_a_history_that_kept_every_promise_has_no_anomaly() -> None:
     assert names(events, [A[0], B[0], A[1], None, B[1]]) == []
 
 
-def test_answers_that_come_in_another_order_are_no_anomaly() -> None:
+def test_reordered_answers_are_no_anomaly() -> None:
     events: list[Event] = [
         Sent(0, A[0]),
         Sent(0, A[1]),
@@ -67,13 +67,13 @@ def test_answers_that_come_in_another_order_are_no_anomaly() -> None:
     assert names(events, [A[0], A[1]]) == []
 
 
-def test_a_record_whose_place_is_unknown_must_be_there() -> None:
+def test_record_with_an_unknown_offset_must_exist() -> None:
     events: list[Event] = [Sent(0, A[0]), Acknowledged(0, A[0], -1)]
     assert names(events, [A[0]]) == []
     assert names(events, []) == ["lost"]
 
 
-def test_reading_the_same_again_is_allowed_after_an_assignment() -> None:
+def test_repeated_read_is_allowed_after_an_assignment() -> None:
     events = [
         *written(*A[:3]),
         Assigned("g", "c", (0,)),
@@ -128,11 +128,11 @@ PLANTED: dict[str, tuple[Sequence[Event], Sequence[Record | None]]] = {
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_anomaly_is_named(name: str) -> None:
+def test_planted_anomaly_is_named(name: str) -> None:
     assert names(*PLANTED[name]) == [name]
 
 
-def test_an_offset_below_an_earlier_one_went_back() -> None:
+def test_offset_below_an_earlier_one_went_back() -> None:
     events: list[Event] = [
         Sent(0, A[0]),
         Sent(0, A[1]),
@@ -142,11 +142,11 @@ def test_an_offset_below_an_earlier_one_went_back() -> None:
     assert names(events, [A[1], A[0]]) == ["offset went back", "reordered"]
 
 
-def test_a_committed_offset_that_is_told_too_low_went_back() -> None:
+def test_committed_offset_reported_too_low_went_back() -> None:
     assert names([Committed("g", 0, 2), Found("g", 0, 1)], []) == ["committed offset went back"]
 
 
-def test_a_record_overwritten_after_it_was_read_is_both_lost_and_a_dirty_read() -> None:
+def test_record_overwritten_after_a_read_is_lost_and_a_dirty_read() -> None:
     events = [
         *written(A[0]),
         Assigned("g", "c", (0,)),
@@ -159,7 +159,7 @@ def test_a_record_overwritten_after_it_was_read_is_both_lost_and_a_dirty_read() 
     assert names(events, [B[0]]) == ["lost", "dirty read"]
 
 
-def test_partitions_are_told_apart() -> None:
+def test_partitions_are_distinguished() -> None:
     events: list[Event] = [Sent(0, A[0]), Sent(1, A[0])]
     events += [Acknowledged(0, A[0], 0), Acknowledged(1, A[0], 0)]
     assert check(events, {0: {0: A[0]}, 1: {0: A[0]}}) == []

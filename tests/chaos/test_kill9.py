@@ -76,7 +76,7 @@ def check_restart(broker: PenstockProcess, topic: str, ends: list[int]) -> None:
         assert mark >= end, f"[{partition}] ends at {mark}, {end} were acknowledged"
 
 
-def test_kill_9_under_load_loses_and_doubles_nothing(
+def test_kill_9_under_load_loses_and_duplicates_nothing(
     fresh_broker: FreshBroker, tmp_path: Path, topic: str
 ) -> None:
     print(f"PENSTOCK_KILLS={KILLS} PENSTOCK_KILLS_SEED={SEED}")
@@ -104,7 +104,7 @@ def test_kill_9_under_load_loses_and_doubles_nothing(
     assert "Traceback" not in broker.log_path.read_text()
 
 
-def test_a_clean_stop_under_load_loses_and_doubles_nothing(
+def test_clean_stop_under_load_loses_and_duplicates_nothing(
     fresh_broker: FreshBroker, tmp_path: Path, topic: str
 ) -> None:
     broker = start(fresh_broker, tmp_path, topic)

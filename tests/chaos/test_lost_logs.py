@@ -65,13 +65,13 @@ def directory(data_dir: Path, topic: str) -> Path:
     return found / "0"
 
 
-def test_a_lone_node_refuses_what_it_lost_until_the_loss_is_accepted(
+def test_single_node_refuses_lost_partitions_until_the_loss_is_accepted(
     fresh_broker: FreshBroker, tmp_path: Path
 ) -> None:
     with tarfile.open(OLD) as archive:
         archive.extractall(tmp_path, filter="data")
     broker = fresh_broker(tmp_path / "data")
-    # What an older version left is there, and trusted.
+    # Logs of an older version are there, and trusted.
     assert high_watermarks(broker.bootstrap, "old", 2) == [10, 10]
     assert "offline" not in broker.log()
     assert send(broker.bootstrap, "old", 5) == [10, 11, 12, 13, 14]
@@ -93,7 +93,7 @@ def test_a_lone_node_refuses_what_it_lost_until_the_loss_is_accepted(
     assert high_watermarks(broker.bootstrap, "old", 2) == [16, 10], "no offset is given twice"
 
 
-def test_a_lone_node_that_lost_all_logs_goes_on_when_all_losses_are_accepted(
+def test_single_node_without_logs_serves_once_all_losses_are_accepted(
     fresh_broker: FreshBroker, tmp_path: Path
 ) -> None:
     broker = fresh_broker(tmp_path / "data")
@@ -116,7 +116,7 @@ def test_a_lone_node_that_lost_all_logs_goes_on_when_all_losses_are_accepted(
     assert high_watermarks(broker.bootstrap, "many", 20) == [0] * 20
 
 
-def test_what_groups_have_read_is_not_forgotten_when_its_log_is_lost(
+def test_lost_offsets_topic_is_not_taken_for_an_empty_one(
     fresh_broker: FreshBroker, tmp_path: Path
 ) -> None:
     """Empty, it would say that nothing was committed, and that a queue has yet to begin."""
@@ -156,7 +156,7 @@ def poll(http: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_whole_replicas_are_not_cut_for_one_that_lost_its_log(cluster: Nodes) -> None:
+def test_whole_replicas_are_not_truncated_for_one_that_lost_its_log(cluster: Nodes) -> None:
     create_topic(cluster.bootstrap, "lost", 1, factor=3, min_insync_replicas="2")
     assert len(send(cluster.bootstrap, "lost", RECORDS)) == RECORDS
     for is_flipped in (True, False):  # After the first crash a checkpoint covers all there is.

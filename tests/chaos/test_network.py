@@ -1,13 +1,13 @@
-"""Partitions of a real network: a leader that others cannot reach is replaced, and nothing is lost.
+"""Partitions of a real network: an unreachable leader is replaced, and nothing is lost.
 
 Leases do not decide where nodes reach etcd, and followers may lag for longer than a test lasts:
-what goes on there does so because nodes ask each other whether they are there.
+progress there depends on the nodes' reports of which peers they reach.
 
 Every node, and etcd, is in a network namespace of its own (`network`); clients are outside and
 reach all of them, unless a test says otherwise. Making namespaces needs root; without it the tests
 say so and skip.
 
-`PENSTOCK_FAILOVERS` says how often each partition is made (a twentieth of it, at least once).
+`PENSTOCK_FAILOVERS` sets the number of partitions (a twentieth of it, at least once).
 """
 
 import os
@@ -29,7 +29,7 @@ ROUNDS = max(1, int(os.environ.get("PENSTOCK_FAILOVERS", "2")) // 20)
 IS_LONG = ROUNDS > 1
 GAP_S_MAX = 10.0
 HELD_S = 15.0 if IS_LONG else 7.0
-"""How long a partition lasts at least: longer than the session of who is cut off."""
+"""Minimum duration of a partition: longer than the session of the isolated node."""
 ETCD = "etcd"
 RATE = 200
 HUNG = {"socket.timeout.ms": 1_000}
@@ -128,7 +128,7 @@ def _table() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.__name__)
-def test_a_leader_that_is_cut_off_is_replaced_and_nothing_is_lost(
+def test_isolated_leader_is_replaced_without_loss(
     nodes: Nodes, network: Network, topic: str, cut: Cut
 ) -> None:
     create_topic(nodes.bootstrap, topic, 1, factor=3, min_insync_replicas="2")

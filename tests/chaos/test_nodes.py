@@ -59,7 +59,7 @@ def disturb(cluster: Nodes, topic: str, plan: list[Nemesis], default: bool = Fal
     assert [n for n, text in logs.items() if "Traceback" in text] == []
 
 
-def test_no_promise_is_broken_whatever_nodes_do(cluster: Nodes, topic: str) -> None:
+def test_histories_have_no_anomaly_under_node_faults(cluster: Nodes, topic: str) -> None:
     if len(nemeses.ALL) > ROUNDS:
         plan: list[Nemesis] = [nemeses.kill_coordinator, nemeses.kill_everything]
     else:
@@ -68,6 +68,6 @@ def test_no_promise_is_broken_whatever_nodes_do(cluster: Nodes, topic: str) -> N
     disturb(cluster, topic, plan)
 
 
-def test_a_rolling_restart_is_not_noticed_by_default_clients(cluster: Nodes, topic: str) -> None:
+def test_rolling_restart_is_not_noticed_by_default_clients(cluster: Nodes, topic: str) -> None:
     plan: list[Nemesis] = [nemeses.restart_one_by_one]
     disturb(cluster, topic, plan * max(1, ROUNDS // 20), default=True)

@@ -41,7 +41,7 @@ def postgres() -> Iterator[PostgresProcess]:
 
 
 class Writers:
-    """Threads that write to the database until they are told to stop."""
+    """Threads that write to the database until they are stopped."""
 
     def __init__(self, engine: Engine, outbox: Outbox, seed: int) -> None:
         self.committed: dict[tuple[str, bytes], list[bytes]] = {}

@@ -1,4 +1,4 @@
-"""A broker that is killed keeps what its queues have promised: leases, counts, delays, letters."""
+"""A killed broker keeps the state of its queues: leases, counts, delays, dead letters."""
 
 import time
 from pathlib import Path
@@ -54,18 +54,18 @@ def restart(broker: PenstockProcess) -> None:
     broker.start()
 
 
-def letters(broker: PenstockProcess, count: int) -> list[tuple[bytes, dict[str, bytes]]]:
-    """All dead letters, once there are so many."""
+def dead_letters(broker: PenstockProcess, count: int) -> list[tuple[bytes, dict[str, bytes]]]:
+    """All dead letters, once there are `count` of them."""
     place = TopicPartition(f"{TOPIC}.dlq", 0, OFFSET_BEGINNING)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", **PATIENT})
 
     def end() -> int:
         try:
             return int(consumer.get_watermark_offsets(place, timeout=5)[1])
-        except KafkaException:  # Nobody has made it yet.
+        except KafkaException:  # The topic does not exist yet.
             return 0
 
-    eventually(lambda: end() >= count, f"{count} letters")
+    eventually(lambda: end() >= count, f"{count} dead letters")
     consumer.assign([place])
     found: list[tuple[bytes, dict[str, bytes]]] = []
     while len(found) < end():
@@ -76,7 +76,7 @@ def letters(broker: PenstockProcess, count: int) -> list[tuple[bytes, dict[str, 
     return found
 
 
-def test_leases_and_counts_outlive_the_broker(fresh_broker: FreshBroker, tmp_path: Path) -> None:
+def test_leases_and_counts_survive_the_broker(fresh_broker: FreshBroker, tmp_path: Path) -> None:
     broker = start(fresh_broker, tmp_path)
     send(broker, b"accepted", b"released", b"held")
     with ShareMember(broker.bootstrap, GROUP, TOPIC) as member:
@@ -85,7 +85,7 @@ def test_leases_and_counts_outlive_the_broker(fresh_broker: FreshBroker, tmp_pat
         leased_at = time.monotonic()
         member.answer(first[b"accepted"])
         member.answer(first[b"released"], AcknowledgeType.RELEASE)
-        # What is not answered before the broker dies stays leased to a member that is gone.
+        # Records not settled before the broker dies stay leased to a member that is gone.
         member.consumer.acknowledge(first[b"held"], AcknowledgeType.RELEASE)
         broker.kill()
         broker.start()
@@ -98,11 +98,11 @@ def test_leases_and_counts_outlive_the_broker(fresh_broker: FreshBroker, tmp_pat
             other.commit()
     count, at = seen[b"held"]
     assert count == 2
-    assert at - leased_at >= LOCK_MS / 1000 - 1, "delivered while somebody held it"
+    assert at - leased_at >= LOCK_MS / 1000 - 1, "delivered while another member held it"
     assert set(seen) <= {b"held", b"released", b"accepted"}
 
 
-def test_what_was_accepted_stays_accepted_and_a_delay_goes_on(
+def test_accepted_records_and_delays_survive_the_broker(
     fresh_broker: FreshBroker, tmp_path: Path
 ) -> None:
     broker = start(fresh_broker, tmp_path)
@@ -121,10 +121,10 @@ def test_what_was_accepted_stays_accepted_and_a_delay_goes_on(
         member.commit()
 
 
-def test_every_letter_is_written_once_though_the_broker_dies_again_and_again(
+def test_every_dead_letter_is_written_once_despite_broker_kills(
     fresh_broker: FreshBroker, tmp_path: Path
 ) -> None:
-    """Nobody reads after the last death: the broker finishes by itself what it has begun."""
+    """No client reads after the last kill: the broker completes by itself."""
     broker = start(fresh_broker, tmp_path)
     names = [b"letter-%d" % number for number in range(300)]
     send(broker, *names)
@@ -144,8 +144,8 @@ def test_every_letter_is_written_once_though_the_broker_dies_again_and_again(
             for message in member.poll():
                 member.answer(message, AcknowledgeType.REJECT)
             member.commit()
-            left -= {value for value, _ in letters(broker, 1)}
+            left -= {value for value, _ in dead_letters(broker, 1)}
         restart(broker)
-    found = letters(broker, len(names))
+    found = dead_letters(broker, len(names))
     assert sorted(value for value, _ in found) == sorted(names)
     assert all(headers["penstock-dlq-group"] == GROUP.encode() for _, headers in found)

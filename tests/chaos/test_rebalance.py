@@ -1,12 +1,12 @@
-"""A hundred partitions, ten members: one dies, or one more comes, and the others go on reading.
+"""A hundred partitions, ten members: one dies, or one more joins, and the rest continue reading.
 
 A producer writes to every partition all the time, so that a member that stops shows as a gap
-between the records it gets. Whatever is claimed of time is claimed with the largest gap of the
-undisturbed group on top: that is how late this machine is when nothing happens.
+between the records it gets. Every time limit has the largest gap of the undisturbed group on top:
+that is how late this machine is when nothing happens.
 
-`PENSTOCK_INTERVALS_MS` lists the heartbeat intervals of the newcomer's groups (default 1000;
-`make chaos` adds Kafka's own default of 5000, at which two seconds cannot be kept: members hear
-of a change no sooner than they call).
+`PENSTOCK_INTERVALS_MS` lists the heartbeat intervals of the newcomer's groups (default 1000; `make
+chaos` adds Kafka's own default of 5000, at which two seconds cannot be kept: members learn of a
+change no sooner than they call).
 """
 
 import itertools
@@ -30,11 +30,11 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 INTERVALS_MS = [int(text) for text in os.environ.get("PENSTOCK_INTERVALS_MS", "1000").split()]
 IS_MEASURED = "PENSTOCK_INTERVALS_MS" in os.environ
-"""Whether times are held against what is promised; with other tests beside it they say little."""
+"""True if times are compared with their limits; beside other tests they mean little."""
 PARTITIONS = 100
 MEMBERS = 10
 TICK_SECONDS = 0.1
-"""How often every partition gets a record."""
+"""Interval between records of a partition."""
 STEADY_SECONDS = 2.0 if IS_MEASURED else 0.5
 SESSION_MS = 4_000
 TAKEN_OVER_SECONDS = SESSION_MS / 1000 + 1
@@ -58,7 +58,7 @@ class Reader:
     def __init__(self, member: Member) -> None:
         self.member = member
         self.events: list[tuple[float, int]] = []
-        """When a record came, and from which partition."""
+        """Times and partitions of received records."""
         self.partitions: set[int] = set()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -126,7 +126,7 @@ class Group:
         return sorted(map(len, self.held()))
 
     def is_shared(self) -> bool:
-        """Every partition has one owner among the readers, and nobody has more than its share."""
+        """Every partition has one owner among the readers, and no reader exceeds its share."""
         shares = self.shares()
         return sum(shares) == PARTITIONS and shares[-1] - shares[0] <= 1
 
@@ -134,7 +134,7 @@ class Group:
         return max(reader.gap(since, until) for reader in self.readers)
 
     def steady_gap(self) -> float:
-        """How long members are without a record when nothing happens."""
+        """Longest time without a record when nothing happens."""
         started = time.monotonic()
         time.sleep(STEADY_SECONDS)
         return self.gap(started, time.monotonic())
@@ -184,14 +184,14 @@ def started(
 
 
 def wait_until(question: Callable[[], object], what: str) -> float:
-    """How long it took until the answer was true."""
+    """Seconds until the answer is true."""
     begun = time.monotonic()
     eventually(question, what)
     return time.monotonic() - begun
 
 
 @pytest.mark.parametrize("protocol", list(PROTOCOLS))
-def test_a_dead_members_partitions_are_taken_over_while_the_others_go_on(
+def test_partitions_of_a_dead_member_are_taken_over_while_the_group_reads(
     fresh_broker: FreshBroker, topic: str, protocol: str
 ) -> None:
     with started(fresh_broker, topic, protocol, 500) as group, group.crashing() as crash:
@@ -223,7 +223,7 @@ def test_a_dead_members_partitions_are_taken_over_while_the_others_go_on(
 
 
 @pytest.mark.parametrize("interval_ms", INTERVALS_MS)
-def test_a_newcomer_has_its_share_soon_while_the_others_go_on(
+def test_new_member_gets_its_share_while_the_group_reads(
     fresh_broker: FreshBroker, topic: str, interval_ms: int
 ) -> None:
     with started(fresh_broker, topic, "consumer", interval_ms) as group:

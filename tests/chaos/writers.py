@@ -102,7 +102,7 @@ def create_topic(
 
 
 def high_watermarks(bootstrap: str, topic: str, partitions: int) -> list[int]:
-    """The end of every partition, as soon as the broker tells it."""
+    """The end of every partition, as soon as the broker returns it."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "watermarks", **PATIENT})
     try:
         return [_watermark(consumer, TopicPartition(topic, p)) for p in range(partitions)]

@@ -1,4 +1,4 @@
-"""boto3 clients of a broker: nothing but `endpoint_url` tells them that it is not Amazon."""
+"""boto3 clients of a broker: only `endpoint_url` differs from Amazon."""
 
 import json
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def receive(sqs: Any, url: str, count: int = 10, **more: Any) -> list[Table]:
 
 
 def drain(sqs: Any, url: str, count: int) -> list[Table]:
-    """So many messages, each deleted as it comes."""
+    """Receives `count` messages, each deleted as it arrives."""
     found: list[Table] = []
     while len(found) < count:
         got = receive(sqs, url, WaitTimeSeconds=10)

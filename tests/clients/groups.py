@@ -80,7 +80,7 @@ def poll_until(
 
 
 def share(members: Sequence[Member], count: int) -> bool:
-    """Whether the members have all partitions among them, each one once, and nobody none."""
+    """True if every partition has exactly one of the members, and every member has some."""
     held = [member.partitions for member in members]
     return all(held) and sum(map(len, held)) == count and set().union(*held) == set(range(count))
 

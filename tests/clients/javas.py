@@ -48,7 +48,7 @@ def build() -> None:
 
 
 class Answers:
-    """What came of the checks of one class."""
+    """Results of the checks of one class."""
 
     def __init__(self, rows: list[dict[str, Any]], complaints: str) -> None:
         self._rows = {row["check"]: row for row in rows}
@@ -89,7 +89,7 @@ class Jvm:
         )
 
     def run(self, program: str, *arguments: str) -> str:
-        """What it prints."""
+        """Runs a program; returns its output."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None

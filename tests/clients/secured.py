@@ -96,7 +96,7 @@ class Secured:
             self.admin.create_acls([binding])[binding].result(30)
 
     def token(self, **claims: Any) -> str:
-        """A signed token for bob, good for a minute unless told otherwise."""
+        """A signed token for bob, valid for a minute unless `claims` say otherwise."""
         body = {"sub": USER, "exp": int(time.time()) + 60, "iss": "test", "aud": "broker", **claims}
         head = {"alg": "RS256", "kid": "one"}
         signed = ".".join(_text(json.dumps(part).encode()) for part in (head, body))

@@ -28,7 +28,7 @@ def configure_group(bootstrap: str, group: str, configs: Mapping[str, str]) -> N
 
 
 class ShareMember:
-    """A member that remembers what it was given, and answers when it is told to."""
+    """A member that records its deliveries, and settles them on demand."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, **more: object) -> None:
         self.messages: list[Message] = []
@@ -55,7 +55,7 @@ class ShareMember:
         self.consumer.close()
 
     def poll(self, seconds: float = 0.2) -> list[Message]:
-        """What is there now. Everything that was given before must have been answered."""
+        """Messages available now. Every earlier delivery must have been settled."""
         found = list(self.consumer.poll(seconds))
         for message in found:
             assert message.error() is None, message.error()
@@ -72,7 +72,7 @@ class ShareMember:
         return found
 
     def read(self, count: int) -> list[Message]:
-        """So many records, each accepted."""
+        """Receives `count` records, each accepted."""
         start = len(self.messages)
         deadline = time.monotonic() + WAIT_SECONDS
         while len(self.messages) - start < count:

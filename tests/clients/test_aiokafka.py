@@ -71,7 +71,9 @@ async def read(broker: Broker, topic: str, count: int) -> list[ConsumerRecord]:
 
 
 @run_with(in_new_loop)
-async def test_topics_are_created_listed_grown_and_deleted(*, broker: Broker, topic: str) -> None:
+async def test_topics_are_created_listed_extended_and_deleted(
+    *, broker: Broker, topic: str
+) -> None:
     await create(broker, topic, partitions=2)
     async with admin_of(broker) as admin:
         assert topic in await admin.list_topics()
@@ -113,7 +115,7 @@ async def test_configs_are_described_and_altered(*, broker: Broker, topic: str) 
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_come_back_as_sent_with_every_codec(broker: Broker, topic: str, codec: str) -> None:
+def test_records_round_trip_with_every_codec(broker: Broker, topic: str, codec: str) -> None:
     sent = [(b"key-%d" % i, b"value-%d " % i * 20) for i in range(200)]
 
     async def run() -> list[ConsumerRecord]:
@@ -142,7 +144,7 @@ def test_headers_null_keys_and_null_values_survive(broker: Broker, topic: str) -
 
 
 @run_with(in_new_loop)
-async def test_a_too_large_message_is_refused(*, broker: Broker, topic: str) -> None:
+async def test_oversized_message_is_refused(*, broker: Broker, topic: str) -> None:
     await create(broker, topic, max_message_bytes="100000")
     async with producer_of(broker, max_request_size=5_000_000) as producer:
         with pytest.raises(MessageSizeTooLargeError):
@@ -150,7 +152,7 @@ async def test_a_too_large_message_is_refused(*, broker: Broker, topic: str) -> 
         await producer.send_and_wait(topic, b"x" * 90_000)
 
 
-def test_append_time_is_the_brokers(broker: Broker, topic: str) -> None:
+def test_append_time_is_set_by_the_broker(broker: Broker, topic: str) -> None:
     async def run() -> ConsumerRecord:
         await create(broker, topic, message_timestamp_type="LogAppendTime")
         async with producer_of(broker) as producer:

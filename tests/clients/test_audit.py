@@ -1,4 +1,4 @@
-"""The audit log of a broker that asks who is there: every door, one entry each, never a secret."""
+"""The audit log of a broker with authentication: every protocol, one entry each, never a secret."""
 
 import base64
 import json
@@ -76,7 +76,7 @@ def bob(broker: Secured) -> AdminClient:
     )
 
 
-def test_kafka_and_its_tools(broker: Secured, topic: str) -> None:
+def test_kafka_requests_are_audited(broker: Secured, topic: str) -> None:
     broker.admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     broker.add_user(f"user-of-{topic}", "a secret password")
     broker.allow(f"User:user-of-{topic}", AclOperation.READ, topic=topic)
@@ -95,7 +95,7 @@ def test_kafka_and_its_tools(broker: Secured, topic: str) -> None:
     assert "a secret password" not in json.dumps(read(broker))
 
 
-def test_http_and_the_registry(broker: Secured, topic: str) -> None:
+def test_http_and_registry_requests_are_audited(broker: Secured, topic: str) -> None:
     url = broker.process.http
     as_bob = (USER, PASSWORD)
     assert ask("POST", f"{url}/topics", {"name": topic}) == 201
@@ -114,7 +114,7 @@ def test_http_and_the_registry(broker: Secured, topic: str) -> None:
     assert [row["outcome"] for row in wait_for(broker, 2, *about)] == ["denied", "done"]
 
 
-def test_sqs(broker: Secured, topic: str) -> None:
+def test_sqs_requests_are_audited(broker: Secured, topic: str) -> None:
     queue = topic[:80].rstrip("-")
     with (
         aws.client("sqs", broker.process.http) as sqs,
@@ -128,7 +128,7 @@ def test_sqs(broker: Secured, topic: str) -> None:
     wait_for(broker, 1, "--door", "sqs", "--action", "Authenticate")
 
 
-def test_it_is_a_topic_that_only_those_with_the_right_may_read_and_that_survives(
+def test_audit_topic_is_protected_and_survives_a_restart(
     broker: Secured,
 ) -> None:
     before = len(read(broker, "-n", "1000"))

@@ -1,4 +1,4 @@
-"""A full backlog with `max.backlog.policy=block`: each client waits until there is room."""
+"""A full backlog with `max.backlog.policy=block`: each client waits until there is space."""
 
 import asyncio
 import re
@@ -63,12 +63,12 @@ def by_java(broker: PenstockProcess, topic: str) -> str:
 
 
 def put_off(broker: PenstockProcess) -> int:
-    """How often producers were put off because of a backlog."""
+    """Number of producer throttles because of a backlog."""
     return metric(broker, r'penstock_throttles_total\{kind="backlog"\}')
 
 
 def full(broker: PenstockProcess) -> int:
-    """How many backlogs are full."""
+    """Number of full backlogs."""
     return metric(broker, "penstock_backlogs_full")
 
 
@@ -82,7 +82,9 @@ def metric(broker: PenstockProcess, name: str) -> int:
     "send",
     [by_librdkafka, by_aiokafka, pytest.param(by_java, marks=pytest.mark.java)],
 )
-def test_a_producer_waits_until_there_is_room(broker: PenstockProcess, send: Send) -> None:
+def test_blocked_producer_continues_when_the_backlog_shrinks(
+    broker: PenstockProcess, send: Send
+) -> None:
     topic = send.__name__.replace("_", "-")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(topic, 1, 1, config=CONFIG)])[topic].result(30)

@@ -65,14 +65,14 @@ def cli(broker: Broker) -> Cli:
     return Cli(broker.bootstrap)
 
 
-def test_a_topic_that_a_typo_makes_is_told_of(cli: Cli, topic: str) -> None:
+def test_topic_created_by_a_typo_is_reported(cli: Cli, topic: str) -> None:
     cli.ok("topic", "create", topic)
     done = cli.run("produce", topic + "x", "hello")
     assert done.returncode == 0
     assert f"this created topic '{topic}x'; did you mean '{topic}'?" in done.stderr.decode()
 
 
-def test_a_topic_lives_through_all_commands(cli: Cli, topic: str) -> None:
+def test_topic_commands_cover_its_whole_life(cli: Cli, topic: str) -> None:
     created = cli.ok("topic", "create", topic, "-p", "2", "-c", "retention.ms=3600000")
     assert created == f"created topic {topic}\n"
     listed = json.loads(cli.ok("topic", "list", "--format", "json"))
@@ -98,7 +98,7 @@ def test_a_topic_lives_through_all_commands(cli: Cli, topic: str) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_lines_come_back_as_they_went_in(cli: Cli, topic: str, codec: str) -> None:
+def test_produced_lines_are_consumed_unchanged(cli: Cli, topic: str, codec: str) -> None:
     cli.ok("topic", "create", topic)
     lines = [f"line {n} é".encode() for n in range(2000)]
     out = cli.ok("produce", topic, "--codec", codec, given=b"\n".join(lines) + b"\n")
@@ -106,7 +106,7 @@ def test_lines_come_back_as_they_went_in(cli: Cli, topic: str, codec: str) -> No
     assert cli.ok("consume", topic, "-e").encode().splitlines() == lines
 
 
-def test_keys_headers_and_templates(cli: Cli, topic: str) -> None:
+def test_keys_headers_and_templates_are_printed(cli: Cli, topic: str) -> None:
     cli.ok("topic", "create", topic)
     cli.ok("produce", topic, "-K", ":", "-H", "who:me", given=b"a:1\nb:2:3\nplain\n")
     cli.ok("produce", topic, "-k", "gone", "-Z")
@@ -125,7 +125,7 @@ def test_keys_headers_and_templates(cli: Cli, topic: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--format", "wide"], ["--format", "json"]])
-def test_records_do_not_control_the_terminal(cli: Cli, topic: str, arguments: list[str]) -> None:
+def test_records_cannot_control_the_terminal(cli: Cli, topic: str, arguments: list[str]) -> None:
     cli.ok("topic", "create", topic)
     cli.ok("produce", topic, given=b"a\x1b]0;title\x07b\n")
     own, terminal = os.openpty()
@@ -142,7 +142,7 @@ def test_records_do_not_control_the_terminal(cli: Cli, topic: str, arguments: li
     assert cli.ok("consume", topic, "-e") == "a\x1b]0;title\x07b\n", "a pipe gets what was sent"
 
 
-def test_the_offset_grammar_reads_what_it_says(cli: Cli, topic: str) -> None:
+def test_offset_syntax_selects_records(cli: Cli, topic: str) -> None:
     cli.ok("topic", "create", topic)
     cli.ok("produce", topic, given=b"".join(b"%d\n" % n for n in range(20)))
     cases = {
@@ -173,7 +173,7 @@ def test_consume_follows_until_it_is_interrupted(cli: Cli, topic: str) -> None:
     assert b"Traceback" not in complaint
 
 
-def test_a_slow_writer_is_sent_line_by_line(cli: Cli, topic: str) -> None:
+def test_slow_input_is_sent_line_by_line(cli: Cli, topic: str) -> None:
     cli.ok("topic", "create", topic)
     with (
         cli.start("consume", topic, "-n", "1") as following,
@@ -189,7 +189,7 @@ def test_a_slow_writer_is_sent_line_by_line(cli: Cli, topic: str) -> None:
         assert following.wait(TIMEOUT_S) == 0
 
 
-def test_a_reader_that_had_enough_is_no_error(cli: Cli, topic: str) -> None:
+def test_closed_output_pipe_is_not_an_error(cli: Cli, topic: str) -> None:
     cli.ok("topic", "create", topic)
     cli.ok("produce", topic, "x" * 1000, "-n", "5000")
     with cli.start("consume", topic) as reading:
@@ -201,7 +201,7 @@ def test_a_reader_that_had_enough_is_no_error(cli: Cli, topic: str) -> None:
         assert reading.stderr.read() == b""
 
 
-def test_mistakes_about_topics_are_one_line(cli: Cli, topic: str) -> None:
+def test_topic_errors_are_one_line(cli: Cli, topic: str) -> None:
     cli.ok("topic", "create", topic)
     near = topic[:-1] + "x"
     assert f"did you mean {topic!r}" in cli.fails("consume", near)
@@ -216,7 +216,7 @@ def test_mistakes_about_topics_are_one_line(cli: Cli, topic: str) -> None:
     assert "there is no partition 7" in cli.fails("produce", topic, "x", "-p", "7")
 
 
-def test_a_group_is_configured_before_anybody_joins(cli: Cli, topic: str) -> None:
+def test_group_is_configured_before_its_first_member(cli: Cli, topic: str) -> None:
     group = f"{topic}-workers"
     limit = "share.delivery.count.limit"
     assert cli.ok("group", "alter", group, "-c", f"{limit}=3") == (
@@ -244,7 +244,7 @@ def test_topics_are_listed_by_name(cli: Cli, topic: str) -> None:
     assert cli.ok("topic", "list", f"__{topic[:3]}*", "-n").splitlines()[0].startswith("__")
 
 
-def test_records_are_delayed_and_values_left_out(cli: Cli, topic: str, tmp_path: Path) -> None:
+def test_records_are_delayed_and_values_omitted(cli: Cli, topic: str, tmp_path: Path) -> None:
     (tmp_path / "photo").write_bytes(b"two\nlines")
     cli.ok("produce", topic, "--file", str(tmp_path / "photo"), "--delay", "5m", "--priority", "9")
     row = json.loads(cli.ok("consume", topic, "-e", "--format", "json"))
@@ -262,7 +262,7 @@ def test_records_are_delayed_and_values_left_out(cli: Cli, topic: str, tmp_path:
     )
 
 
-def test_a_copy_needs_a_topic_to_go_to(cli: Cli, topic: str) -> None:
+def test_copy_needs_an_existing_topic(cli: Cli, topic: str) -> None:
     cli.ok("topic", "create", topic)
     said = cli.fails("replay", topic, "--to-topic", f"{topic}-again", "--from-offset", "start")
     assert f"create it first: `penstock topic create {topic}-again -p " in said
@@ -282,7 +282,7 @@ def test_configs_are_listed_and_explained(cli: Cli, topic: str) -> None:
     assert "broker 99 does not exist" in cli.fails("config", "list", "--broker", "99")
 
 
-def test_nothing_is_truncated_unless_all_of_it_can_be(cli: Cli, topic: str) -> None:
+def test_truncate_is_all_or_nothing(cli: Cli, topic: str) -> None:
     cli.ok("topic", "create", topic, "-p", "2")
     cli.ok("produce", topic, "-p", "0", given=b"a\nb\nc\n")
     line = cli.fails("topic", "truncate", topic, "--before", "2", "--yes")
@@ -292,7 +292,7 @@ def test_nothing_is_truncated_unless_all_of_it_can_be(cli: Cli, topic: str) -> N
     assert cli.ok("consume", topic, "-e").split() == ["c"]
 
 
-def test_many_topics_are_created_whatever_becomes_of_one(cli: Cli, topic: str) -> None:
+def test_many_topics_are_created_though_one_fails(cli: Cli, topic: str) -> None:
     names = [f"{topic}-{n}" for n in range(3)]
     cli.ok("topic", "create", names[1])
     done = cli.run("topic", "create", *names)
@@ -302,7 +302,7 @@ def test_many_topics_are_created_whatever_becomes_of_one(cli: Cli, topic: str) -
     assert f"'{names[1]}' already exists (1 of 3 failed); choose another name" in line
 
 
-def test_configs_of_brokers_are_changed_and_taken_back(fresh_broker: FreshBroker) -> None:
+def test_broker_configs_are_set_and_removed(fresh_broker: FreshBroker) -> None:
     cli = Cli(fresh_broker().bootstrap)
 
     def found(name: str) -> tuple[str, str]:
@@ -329,7 +329,7 @@ def test_configs_of_brokers_are_changed_and_taken_back(fresh_broker: FreshBroker
     assert "write name=value" in cli.fails("config", "set", "max.connections")
 
 
-def test_batches_are_split_where_the_topic_is_strict(cli: Cli, topic: str) -> None:
+def test_batches_are_split_to_the_topic_limit(cli: Cli, topic: str) -> None:
     cli.ok("topic", "create", topic, "-c", "max.message.bytes=2000")
     lines = [b"%d" % n * 20 for n in range(500)]
     cli.ok("produce", topic, given=b"\n".join(lines))
@@ -346,7 +346,7 @@ def test_bench_measures_and_cleans_up(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_up_says_one_line_and_stops_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+def test_up_prints_one_line_and_stops_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     process = subprocess.Popen(
         [COMMAND, "up", "--data", str(tmp_path / "data"), "--kafka-port", "0", "--http-port", "0"],
         stdout=subprocess.PIPE,
@@ -363,7 +363,7 @@ def test_up_says_one_line_and_stops_cleanly(tmp_path: Path, number: signal.Signa
     assert (process.returncode, out, complaint) == (0, b"", b"")
 
 
-def test_what_was_produced_is_there_after_a_restart(fresh_broker: FreshBroker) -> None:
+def test_produced_records_survive_a_restart(fresh_broker: FreshBroker) -> None:
     process = fresh_broker()
     Cli(process.bootstrap).ok("produce", "kept", given=b"a\nb\n")
     process.stop()
@@ -380,7 +380,7 @@ def test_settings_reach_the_broker(fresh_broker: FreshBroker) -> None:
     assert "does not exist" in cli.fails("produce", "other", "x")
 
 
-def test_a_port_in_use_is_one_line(fresh_broker: FreshBroker, tmp_path: Path) -> None:
+def test_port_in_use_is_one_line(fresh_broker: FreshBroker, tmp_path: Path) -> None:
     process = fresh_broker()
     port = process.bootstrap.rpartition(":")[2]
     done = subprocess.run(
@@ -394,7 +394,7 @@ def test_a_port_in_use_is_one_line(fresh_broker: FreshBroker, tmp_path: Path) ->
     assert b"in use" in done.stderr
 
 
-def test_a_config_file_is_read_and_flags_win(tmp_path: Path) -> None:
+def test_config_file_is_read_and_flags_override_it(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text(
         f'data = "{tmp_path}/data"\nkafka-port = 1\nhttp-port = 0\nnum.partitions = 4\n'
@@ -417,7 +417,7 @@ def test_a_config_file_is_read_and_flags_win(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
-def test_optimised_python_is_refused(tmp_path: Path) -> None:
+def test_optimized_python_is_refused(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-O", "-m", "penstock.cli.main", "up", "--data", str(tmp_path / "d")],
         capture_output=True,
@@ -428,7 +428,7 @@ def test_optimised_python_is_refused(tmp_path: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
-def test_a_producer_outlives_a_restart_of_the_broker(fresh_broker: FreshBroker) -> None:
+def test_producer_survives_a_broker_restart(fresh_broker: FreshBroker) -> None:
     """Every line is there once and in order although the broker was killed in between."""
     process = fresh_broker()
     kafka_port = int(process.bootstrap.rpartition(":")[2])

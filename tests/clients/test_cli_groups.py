@@ -51,7 +51,7 @@ def seek(cli: Cli, *arguments: str) -> list[tuple[int | None, int, int | None]]:
     return [(p["old_offset"], p["new_offset"], p["difference"]) for p in moved["partitions"]]
 
 
-def test_consuming_in_a_group_goes_on_where_it_stopped(cli: Cli, filled: str) -> None:
+def test_group_consumption_continues_where_it_stopped(cli: Cli, filled: str) -> None:
     group = f"group-{filled}"
 
     def read(*options: str) -> list[str]:
@@ -68,7 +68,7 @@ def test_consuming_in_a_group_goes_on_where_it_stopped(cli: Cli, filled: str) ->
     assert described(cli, group)["state"] == "Empty"
 
 
-def test_a_group_begins_where_it_is_told(cli: Cli, filled: str) -> None:
+def test_new_group_starts_at_the_given_offset(cli: Cli, filled: str) -> None:
     late = cli.ok("consume", filled, "-g", f"late-{filled}", "-o", "-2", "-e", "-f", "%v ")
     assert late == "8 9 8 9 "
     none = cli.ok("consume", filled, "-g", f"end-{filled}", "-o", "end", "-e")
@@ -78,16 +78,16 @@ def test_a_group_begins_where_it_is_told(cli: Cli, filled: str) -> None:
 
 
 def is_shared(cli: Cli, group: str) -> bool:
-    """Whether each of two members has a partition, and no record is left."""
+    """True if each of two members has a partition, and no record is left."""
     done = cli.run("group", "describe", group, "--format", "json")
     if done.returncode != 0:
-        return False  # Nobody has joined yet.
+        return False  # No member has joined yet.
     (found,) = json.loads(done.stdout)
     owners = {row["member_id"] for row in found["partitions"]}
     return len(owners) == len(found["members"]) == 2 and found["lag"] == 0
 
 
-def test_members_share_a_topic_and_keep_positions_when_interrupted(cli: Cli, filled: str) -> None:
+def test_members_share_a_topic_and_commit_when_interrupted(cli: Cli, filled: str) -> None:
     group = f"group-{filled}"
     with (
         cli.start("consume", filled, "-g", group) as one,
@@ -106,7 +106,7 @@ def test_members_share_a_topic_and_keep_positions_when_interrupted(cli: Cli, fil
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_with_members_is_shown_and_left_alone(
+def test_group_with_members_is_described_and_not_changed(
     broker: Broker, cli: Cli, filled: str, protocol: str
 ) -> None:
     group = f"group-{filled}"
@@ -146,7 +146,7 @@ def test_a_group_with_members_is_shown_and_left_alone(
     assert "does not exist" in cli.fails("group", "describe", group)
 
 
-def test_seeking_shows_first_and_moves_when_told(cli: Cli, filled: str) -> None:
+def test_seek_previews_first_and_moves_on_confirmation(cli: Cli, filled: str) -> None:
     group = f"group-{filled}"
     assert seek(cli, group, "--to", "4", "-t", filled) == [(None, 4, None)] * 2
     assert "does not exist" in cli.fails("group", "describe", group)
@@ -170,7 +170,7 @@ def test_seeking_shows_first_and_moves_when_told(cli: Cli, filled: str) -> None:
     assert "does not exist" in cli.fails("group", "seek", group, "--to", "end", "-t", "no-topic")
 
 
-def test_offsets_travel_by_group_and_by_file(cli: Cli, filled: str, tmp_path: Path) -> None:
+def test_offsets_are_copied_by_group_and_by_file(cli: Cli, filled: str, tmp_path: Path) -> None:
     group, copy = f"group-{filled}", f"copy-{filled}"
     seek(cli, group, "--to", "4", "-t", filled, "--yes")
     saved = tmp_path / "offsets.csv"
@@ -210,7 +210,7 @@ def producer(broker: Broker, filled: str) -> Iterator[Producer]:
     client.purge()
 
 
-def test_an_open_transaction_is_shown_and_aborted(
+def test_open_transaction_is_described_and_aborted(
     cli: Cli, filled: str, producer: Producer
 ) -> None:
     name = f"txn-{filled}"

@@ -42,10 +42,10 @@ def test_quotas_are_set_listed_and_removed(broker: Broker, topic: str) -> None:
         (("set", "--user", "a", "producer_byte_rate=fast"), "'fast' is not a number"),
         (("set", "--user", "a", "producer_byte_rate=0"), "greater than 0"),
         (("set", "--ip", "10.0.0.1", "producer_byte_rate=1"), "connection_creation_rate"),
-        (("remove", "--user", "nobody-has-this-name", "--yes"), "has no such quota"),
+        (("remove", "--user", "unknown-user", "--yes"), "has no such quota"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(
+def test_invalid_quota_is_refused_in_one_line(
     broker: Broker, arguments: tuple[str, ...], said: str
 ) -> None:
     done = Cli(broker.bootstrap).run("quota", *arguments)

@@ -108,7 +108,7 @@ def test_topics_are_created_listed_and_deleted(admin: AdminClient, topic: str) -
         ),
     ],
 )
-def test_a_bad_topic_is_refused_with_kafkas_code(
+def test_invalid_topic_is_refused_with_the_kafka_code(
     admin: AdminClient, new: NewTopic, code: int
 ) -> None:
     with pytest.raises(KafkaException) as refused:
@@ -117,7 +117,7 @@ def test_a_bad_topic_is_refused_with_kafkas_code(
     assert new.topic not in admin.list_topics(timeout=10).topics
 
 
-def test_partitions_are_added_but_never_taken_away(admin: AdminClient, topic: str) -> None:
+def test_partitions_are_added_but_never_removed(admin: AdminClient, topic: str) -> None:
     create(admin, topic, partitions=2)
     admin.create_partitions([NewPartitions(topic, 4)])[topic].result(20)
     eventually(
@@ -164,7 +164,7 @@ def test_topic_configs_are_described_and_altered(admin: AdminClient, topic: str)
 
 
 @pytest.mark.parametrize(("name", "value"), [("retention.ms", "soon"), ("nothing.known", "1")])
-def test_a_bad_config_alteration_is_refused(
+def test_invalid_config_alteration_is_refused(
     admin: AdminClient, topic: str, name: str, value: str
 ) -> None:
     create(admin, topic)
@@ -180,14 +180,14 @@ def test_broker_configs_are_described(admin: AdminClient) -> None:
     assert int(entries["num.partitions"].value or 0) >= 1
 
 
-def test_the_cluster_describes_itself(admin: AdminClient) -> None:
+def test_cluster_is_described(admin: AdminClient) -> None:
     cluster = admin.describe_cluster().result(20)
     assert cluster.cluster_id
     assert cluster.controller.id == cluster.nodes[0].id
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_come_back_as_sent_with_every_codec(
+def test_records_round_trip_with_every_codec(
     broker: Broker, admin: AdminClient, topic: str, codec: str
 ) -> None:
     create(admin, topic)
@@ -228,7 +228,7 @@ def test_partitions_keep_their_own_order(
         assert values == list(range(partition, 300, 3))
 
 
-def test_a_big_message_fits_and_a_too_large_one_is_refused(
+def test_large_message_fits_and_an_oversized_one_is_refused(
     broker: Broker, admin: AdminClient, topic: str
 ) -> None:
     create(admin, topic, max_message_bytes="2000000")
@@ -244,7 +244,7 @@ def test_a_big_message_fits_and_a_too_large_one_is_refused(
     assert (first.value(), second.value()) == (big, b"after")
 
 
-def test_log_append_time_replaces_the_clients_timestamp(
+def test_log_append_time_replaces_the_client_timestamp(
     broker: Broker, admin: AdminClient, producer: Producer, topic: str
 ) -> None:
     create(admin, topic, message_timestamp_type="LogAppendTime")
@@ -254,7 +254,7 @@ def test_log_append_time_replaces_the_clients_timestamp(
     assert timestamp > 1_600_000_000_000
 
 
-def test_create_time_is_the_clients(
+def test_create_time_is_set_by_the_client(
     broker: Broker, admin: AdminClient, producer: Producer, topic: str
 ) -> None:
     create(admin, topic)
@@ -298,7 +298,7 @@ def test_deleted_records_move_the_low_watermark(
     assert refused.value.args[0].code() == KafkaError.OFFSET_OUT_OF_RANGE
 
 
-def test_reading_from_the_middle_starts_exactly_there(
+def test_reading_from_the_middle_starts_at_the_offset(
     broker: Broker, admin: AdminClient, producer: Producer, topic: str
 ) -> None:
     create(admin, topic)
@@ -309,7 +309,7 @@ def test_reading_from_the_middle_starts_exactly_there(
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_every_level_of_acknowledgement_delivers(
+def test_every_acks_level_delivers(
     broker: Broker, admin: AdminClient, topic: str, acks: str
 ) -> None:
     create(admin, topic)

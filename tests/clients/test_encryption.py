@@ -65,7 +65,7 @@ def produce(broker: PenstockProcess, topic: str, count: int, **options: object) 
         producer.abort_transaction(30)
 
 
-def test_planted_plaintext_is_served_and_is_nowhere_on_disk(
+def test_encrypted_records_are_served_and_nowhere_on_disk(
     fresh_broker: FreshBroker, tmp_path: Path, topic: str
 ) -> None:
     kek = tmp_path / "kek"
@@ -94,7 +94,7 @@ def test_planted_plaintext_is_served_and_is_nowhere_on_disk(
     assert "Traceback" not in broker.log_path.read_text()
 
 
-def test_the_search_finds_what_is_not_encrypted(
+def test_search_finds_unencrypted_records(
     fresh_broker: FreshBroker, tmp_path: Path, topic: str
 ) -> None:
     """Without the broker's default only the topics that say so are encrypted."""
@@ -127,8 +127,8 @@ def test_dead_letters_of_an_encrypted_topic_are_encrypted(
     (message,) = ask(broker, f"/topics/{topic}/poll?group=g&wait_ms=20000")["messages"]
     assert message["payload"] == (PLANTED * 20).decode()
     ask(broker, "/reject", {"receipt": message["receipt"], "error_class": "Bad"})
-    letters = f"/topics/{topic}.dlq/poll?group=h&wait_ms=20000"
-    eventually(lambda: letter_of(broker, letters) == message["payload"], "a dead letter")
+    path = f"/topics/{topic}.dlq/poll?group=h&wait_ms=20000"
+    eventually(lambda: dead_letter_of(broker, path) == message["payload"], "a dead letter")
     assert found_in(data) == []
 
 
@@ -139,7 +139,7 @@ def ask(broker: PenstockProcess, path: str, body: object = None) -> Any:
         return json.loads(reply.read() or b"null")
 
 
-def letter_of(broker: PenstockProcess, path: str) -> str | None:
+def dead_letter_of(broker: PenstockProcess, path: str) -> str | None:
     try:
         messages = ask(broker, path)["messages"]
     except urllib.error.HTTPError as error:  # It is not there yet.

@@ -71,7 +71,7 @@ async def read(consumer: Any, count: int) -> list[Any]:
 
 
 @run_with(in_new_loop)
-async def test_members_share_and_take_over(*, broker: Broker, topic: str) -> None:
+async def test_members_share_partitions_and_take_over(*, broker: Broker, topic: str) -> None:
     await create(broker, topic, 4)
     group = f"group-of-{topic}"
     async with member(broker, group, topic) as first:
@@ -85,7 +85,7 @@ async def test_members_share_and_take_over(*, broker: Broker, topic: str) -> Non
 
 
 @run_with(in_new_loop)
-async def test_a_group_goes_on_where_it_committed(*, broker: Broker, topic: str) -> None:
+async def test_group_continues_at_its_committed_offset(*, broker: Broker, topic: str) -> None:
     await create(broker, topic, 1)
     await fill(broker, topic, 1, 10)
     place = TopicPartition(topic, 0)
@@ -106,7 +106,7 @@ async def test_a_group_goes_on_where_it_committed(*, broker: Broker, topic: str)
 
 
 @run_with(in_new_loop)
-async def test_a_static_member_comes_back_to_what_it_had(*, broker: Broker, topic: str) -> None:
+async def test_static_member_gets_its_partitions_back(*, broker: Broker, topic: str) -> None:
     await create(broker, topic, 4)
     group = f"group-of-{topic}"
     async with member(broker, group, topic, group_instance_id="one") as one:
@@ -145,7 +145,7 @@ async def test_transactions_commit_and_abort(*, broker: Broker, topic: str) -> N
 
 
 @run_with(in_new_loop)
-async def test_a_second_producer_fences_the_first(*, broker: Broker, topic: str) -> None:
+async def test_second_producer_fences_the_first(*, broker: Broker, topic: str) -> None:
     await create(broker, topic, 1)
     async with transactional(broker, topic) as old:
         await old.begin_transaction()
@@ -160,7 +160,7 @@ async def test_a_second_producer_fences_the_first(*, broker: Broker, topic: str)
 
 
 @run_with(in_new_loop)
-async def test_consume_transform_produce(*, broker: Broker, topic: str) -> None:
+async def test_consume_transform_produce_is_exactly_once(*, broker: Broker, topic: str) -> None:
     source, target, group = f"{topic}-in", f"{topic}-out", f"group-of-{topic}"
     await create(broker, source, 2)
     await create(broker, target, 1)

@@ -74,7 +74,7 @@ def fill(broker: Broker, topic: str, partitions: int, each: int) -> set[bytes]:
     return values
 
 
-def test_one_member_reads_everything(
+def test_single_member_reads_everything(
     broker: Broker, admin: AdminClient, topic: str, protocol: str, join: Joins
 ) -> None:
     create(admin, topic, 4)
@@ -85,7 +85,7 @@ def test_one_member_reads_everything(
     assert member.partitions == {0, 1, 2, 3}
 
 
-def test_a_new_member_takes_its_share_and_gives_it_back_when_it_leaves(
+def test_new_member_gets_its_share_and_returns_it_when_it_leaves(
     broker: Broker, admin: AdminClient, topic: str, protocol: str, join: Joins
 ) -> None:
     create(admin, topic, 6)
@@ -105,7 +105,7 @@ def test_a_new_member_takes_its_share_and_gives_it_back_when_it_leaves(
     poll_until([first], lambda: len(first.partitions) == 6, "the first has all again")
 
 
-def test_a_crashed_member_loses_its_partitions_after_its_session(
+def test_crashed_member_loses_its_partitions_after_its_session(
     broker: Broker, admin: AdminClient, topic: str, group: str, protocol: str, join: Joins
 ) -> None:
     create(admin, topic, 4)
@@ -122,7 +122,7 @@ def test_a_crashed_member_loses_its_partitions_after_its_session(
 
 
 @pytest.mark.parametrize("protocol", ["cooperative", "consumer"], indirect=True)
-def test_a_member_keeps_what_it_need_not_give_away(
+def test_member_keeps_partitions_that_need_not_move(
     admin: AdminClient, topic: str, protocol: str, join: Joins
 ) -> None:
     create(admin, topic, 6)
@@ -135,7 +135,7 @@ def test_a_member_keeps_what_it_need_not_give_away(
     assert set(given_away) == second.partitions
 
 
-def test_a_static_member_comes_back_to_what_it_had(
+def test_static_member_gets_its_partitions_back(
     admin: AdminClient, topic: str, protocol: str, join: Joins
 ) -> None:
     create(admin, topic, 4)
@@ -151,7 +151,7 @@ def test_a_static_member_comes_back_to_what_it_had(
     assert len(one.revoked) == revoked, "the other one was disturbed"
 
 
-def test_a_second_member_of_the_same_name_fences_the_first(
+def test_second_member_with_the_same_instance_id_fences_the_first(
     admin: AdminClient, topic: str, join: Joins
 ) -> None:
     create(admin, topic, 2)
@@ -163,7 +163,7 @@ def test_a_second_member_of_the_same_name_fences_the_first(
         poll_until([old], lambda: False, "the old one is fenced", timeout_s=10)
 
 
-def test_a_group_goes_on_where_it_committed(
+def test_group_continues_at_its_committed_offset(
     broker: Broker, admin: AdminClient, topic: str, protocol: str, join: Joins
 ) -> None:
     create(admin, topic, 1)
@@ -182,7 +182,7 @@ def test_a_group_goes_on_where_it_committed(
     assert (row.offset, row.metadata) == (4, "halfway")
 
 
-def test_commits_in_the_background_are_kept_too(
+def test_automatic_commits_are_stored(
     broker: Broker, admin: AdminClient, topic: str, protocol: str, join: Joins
 ) -> None:
     create(admin, topic, 2)
@@ -198,7 +198,7 @@ def test_commits_in_the_background_are_kept_too(
     eventually(kept, "both positions are kept")
 
 
-def test_pausing_and_seeking(
+def test_pause_and_seek_are_respected(
     broker: Broker, admin: AdminClient, topic: str, protocol: str, join: Joins
 ) -> None:
     create(admin, topic, 2)
@@ -218,7 +218,7 @@ def test_pausing_and_seeking(
     assert [m.offset() for m in member.messages if m.partition() == 0] == [5, 6, 7, 8, 9]
 
 
-def test_new_partitions_are_given_out(
+def test_new_partitions_are_assigned(
     broker: Broker, admin: AdminClient, topic: str, join: Joins
 ) -> None:
     create(admin, topic, 2)
@@ -228,7 +228,7 @@ def test_new_partitions_are_given_out(
     poll_until([member], lambda: len(member.partitions) == 4, "it has the new ones")
 
 
-def test_a_pattern_finds_topics_that_come_later(
+def test_pattern_matches_topics_created_later(
     broker: Broker, admin: AdminClient, topic: str, group: str
 ) -> None:
     create(admin, f"{topic}.a", 1)
@@ -241,7 +241,7 @@ def test_a_pattern_finds_topics_that_come_later(
         member.close()
 
 
-def test_a_commit_of_a_stranger_is_refused(
+def test_commit_of_a_non_member_is_refused(
     broker: Broker, admin: AdminClient, topic: str, group: str, join: Joins
 ) -> None:
     create(admin, topic, 1)
@@ -256,7 +256,7 @@ def test_a_commit_of_a_stranger_is_refused(
     assert row.offset < 0
 
 
-def test_a_commit_to_a_partition_that_is_not_there_is_refused(
+def test_commit_to_an_unknown_partition_is_refused(
     broker: Broker, admin: AdminClient, topic: str, group: str
 ) -> None:
     create(admin, topic, 1)
@@ -271,7 +271,7 @@ def test_groups_are_listed_described_altered_and_deleted(
     broker: Broker, admin: AdminClient, topic: str, group: str, protocol: str, join: Joins
 ) -> None:
     create(admin, topic, 2)
-    member = join(protocol, client_id="someone")
+    member = join(protocol, client_id="a-client")
     poll_until([member], lambda: len(member.partitions) == 2, "it has both")
     member.consumer.commit(
         offsets=[TopicPartition(topic, 0, 0), TopicPartition(topic, 1, 0)], asynchronous=False
@@ -281,7 +281,7 @@ def test_groups_are_listed_described_altered_and_deleted(
     described = admin.describe_consumer_groups([group])[group].result(20)
     assert described.state == ConsumerGroupState.STABLE
     (row,) = described.members
-    assert row.client_id == "someone"
+    assert row.client_id == "a-client"
     assert sorted(p.partition for p in row.assignment.topic_partitions) == [0, 1]
     with pytest.raises(KafkaException) as refused:
         admin.delete_consumer_groups([group])[group].result(20)
@@ -297,7 +297,7 @@ def test_groups_are_listed_described_altered_and_deleted(
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
-def test_a_group_outlives_its_broker(
+def test_group_survives_a_broker_restart(
     fresh_broker: FreshBroker, topic: str, protocol: str, how: str
 ) -> None:
     """Members stay, positions stay, and reading goes on where it was."""

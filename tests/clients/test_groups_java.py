@@ -45,7 +45,7 @@ def answers(_shared_broker: Broker) -> Answers:
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_java(check: str, answers: Answers, broker: Broker) -> None:
+def test_java_client_check_passes(check: str, answers: Answers, broker: Broker) -> None:
     answers.require(check)
 
 
@@ -57,7 +57,9 @@ def tools() -> Iterator[Jvm]:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_kafka_consumer_groups(broker: Broker, topic: str, protocol: str, tools: Jvm) -> None:
+def test_kafka_consumer_groups_tool_works(
+    broker: Broker, topic: str, protocol: str, tools: Jvm
+) -> None:
     """Lists, describes with lag, resets offsets and deletes."""
 
     def consumer_groups(*arguments: str) -> str:
@@ -70,7 +72,7 @@ def test_kafka_consumer_groups(broker: Broker, topic: str, protocol: str, tools:
     for number in range(20):
         producer.produce(topic, b"%d" % number, partition=number % 2)
     producer.flush(20)
-    member = Member(broker, group, topic, group_protocol=protocol, client_id="someone")
+    member = Member(broker, group, topic, group_protocol=protocol, client_id="a-client")
     poll_until([member], lambda: len(member.messages) == 20, "all is read")
     rows = list(member.consumer.position(member.consumer.assignment()))
     for row in rows:
@@ -79,7 +81,7 @@ def test_kafka_consumer_groups(broker: Broker, topic: str, protocol: str, tools:
     assert group in consumer_groups("--list").split()
     described = consumer_groups("--describe", "--group", group)
     for index in (0, 1):
-        line = rf"{group}\s+{re.escape(topic)}\s+{index}\s+7\s+10\s+3\s+\S+\s+\S+\s+someone"
+        line = rf"{group}\s+{re.escape(topic)}\s+{index}\s+7\s+10\s+3\s+\S+\s+\S+\s+a-client"
         assert re.search(line, described), described
     member.close()
     reset = ("--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute")

@@ -75,7 +75,7 @@ def polled(members: list[Any], found: list[Any]) -> bool:
     return True
 
 
-def test_members_share_and_take_over(
+def test_members_share_partitions_and_take_over(
     broker: Broker, admin: Any, topic: str, join: Callable[..., Any]
 ) -> None:
     create(admin, topic, 4)
@@ -97,7 +97,7 @@ def test_members_share_and_take_over(
     eventually(lambda: polled([first], found) and len(first.assignment()) == 4, "it has all again")
 
 
-def test_a_group_goes_on_where_it_committed(
+def test_group_continues_at_its_committed_offset(
     broker: Broker, admin: Any, topic: str, join: Callable[..., Any]
 ) -> None:
     create(admin, topic, 1)
@@ -135,11 +135,11 @@ def test_groups_are_listed_described_and_deleted(
     create(admin, topic, 2)
     found: list[Any] = []
     group = f"group-of-{topic}"
-    consumer = join(client_id="someone")
+    consumer = join(client_id="a-client")
     eventually(lambda: polled([consumer], found) and len(consumer.assignment()) == 2, "it has both")
     consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(0, "", -1)})
     assert group in str(admin.list_groups())
-    assert "someone" in str(admin.describe_groups([group]))
+    assert "a-client" in str(admin.describe_groups([group]))
     consumer.close()
     eventually(lambda: "Empty" in str(admin.describe_groups([group])), "it is empty")
     admin.delete_groups([group])

@@ -1,4 +1,4 @@
-"""The HTTP door beside Kafka clients: one message, one lease, whichever door it goes through."""
+"""HTTP beside Kafka clients: one message, one lease, whichever protocol receives it."""
 
 import json
 import urllib.parse
@@ -29,7 +29,7 @@ def poll(broker: PenstockProcess, topic: str, **query: Any) -> list[dict[str, An
     return messages
 
 
-def test_what_is_published_over_http_is_a_plain_record(fresh_broker: FreshBroker) -> None:
+def test_message_published_over_http_is_a_plain_record(fresh_broker: FreshBroker) -> None:
     broker = fresh_broker(sets=SETS)
     body = {"key": "k", "payload": {"a": 1}, "headers": {"h": "x"}, "dedup_id": "d"}
     placed = ask(broker, "POST", "/topics/t/messages", body)
@@ -66,7 +66,7 @@ def test_http_and_a_share_consumer_share_one_group(fresh_broker: FreshBroker) ->
     with ShareMember(broker.bootstrap, "g", "t") as member:
         theirs = member.read(10)
         member.commit()
-        # What one of them gives back goes to the other, and counts as delivered.
+        # A message released by one of them goes to the other, and counts as delivered.
         ask(broker, "POST", "/nack", {"receipt": mine[0]["receipt"], "delay_ms": 0})
         (again,) = member.read(1)
         member.commit()
@@ -79,7 +79,7 @@ def test_http_and_a_share_consumer_share_one_group(fresh_broker: FreshBroker) ->
     assert (queue["unfinished"], queue["leased"]) == (0, 0)
 
 
-def test_large_payloads_come_back_whole_in_both_modes(fresh_broker: FreshBroker) -> None:
+def test_large_payloads_arrive_complete_in_both_modes(fresh_broker: FreshBroker) -> None:
     broker = fresh_broker(sets=SETS)
     large = [str(number) * 300_000 for number in range(5)]
     for payload in large:
@@ -96,7 +96,7 @@ def test_large_payloads_come_back_whole_in_both_modes(fresh_broker: FreshBroker)
     assert logged == large
 
 
-def test_leases_and_positions_outlive_a_crash(fresh_broker: FreshBroker) -> None:
+def test_leases_and_offsets_survive_a_crash(fresh_broker: FreshBroker) -> None:
     broker = fresh_broker(sets=SETS)
     ask(broker, "POST", "/topics/t/messages", {"messages": [{"payload": n} for n in range(4)]})
     found = poll(broker, "t", group="g", max=2, wait_ms=30_000, lock_ms=600_000)

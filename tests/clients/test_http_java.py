@@ -45,7 +45,7 @@ def jvm() -> Iterator[Jvm]:
     ],
     ids=["json", "registry", "sqs", "sns", "console"],
 )
-def test_a_body_arrives(
+def test_body_of_the_jdk_client_arrives(
     jvm: Jvm, broker: PenstockProcess, path: str, body: str, headers: tuple[str, ...], answer: str
 ) -> None:
     said = jvm.run("penstock.clients.HttpPost", broker.http + path, body, *headers)

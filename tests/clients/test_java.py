@@ -30,5 +30,5 @@ def answers(_shared_broker: Broker) -> Answers:
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_java(check: str, answers: Answers, broker: Broker) -> None:
+def test_java_client_check_passes(check: str, answers: Answers, broker: Broker) -> None:
     answers.require(check)

@@ -56,7 +56,7 @@ def read(broker: Broker, topic: str, count: int) -> list[Any]:
     return records
 
 
-def test_topics_are_created_listed_grown_and_deleted(admin: Any, topic: str) -> None:
+def test_topics_are_created_listed_extended_and_deleted(admin: Any, topic: str) -> None:
     create(admin, topic, partitions=2)
     assert topic in admin.list_topics()
     with pytest.raises(TopicAlreadyExistsError):
@@ -83,7 +83,7 @@ def test_configs_are_described_and_altered(admin: Any, topic: str) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_come_back_as_sent_with_every_codec(
+def test_records_round_trip_with_every_codec(
     broker: Broker, admin: Any, topic: str, codec: str
 ) -> None:
     create(admin, topic)
@@ -107,7 +107,7 @@ def test_headers_null_keys_and_null_values_survive(broker: Broker, admin: Any, t
     assert (second.key, second.value, list(second.headers)) == (b"tombstone", None, [])
 
 
-def test_a_too_large_message_is_refused(broker: Broker, admin: Any, topic: str) -> None:
+def test_oversized_message_is_refused(broker: Broker, admin: Any, topic: str) -> None:
     create(admin, topic, max_message_bytes="100000")
     settings = {"bootstrap_servers": broker.bootstrap, "max_request_size": 5_000_000}
     refused = pytest.raises(MessageSizeTooLargeError)
@@ -118,7 +118,7 @@ def test_a_too_large_message_is_refused(broker: Broker, admin: Any, topic: str) 
         assert producer.send(topic, b"x" * 90_000).get(20).offset == 0
 
 
-def test_append_time_is_the_brokers(broker: Broker, admin: Any, topic: str) -> None:
+def test_append_time_is_set_by_the_broker(broker: Broker, admin: Any, topic: str) -> None:
     create(admin, topic, message_timestamp_type="LogAppendTime")
     with closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer:
         producer.send(topic, b"x", timestamp_ms=1_000).get(20)

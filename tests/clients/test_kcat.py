@@ -43,7 +43,7 @@ def test_kcat_lists_brokers_topics_and_partitions(kcat: str, broker: Broker, top
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_kcat_compresses_and_stays_idempotent(
+def test_kcat_compresses_and_is_idempotent(
     kcat: str, broker: Broker, topic: str, codec: str
 ) -> None:
     lines = "".join(f"a line that repeats, number {i}\n" for i in range(200))
@@ -52,7 +52,7 @@ def test_kcat_compresses_and_stays_idempotent(
     assert run(kcat, "-b", broker.bootstrap, "-C", "-t", topic, "-e", "-q") == lines
 
 
-def test_kcat_reads_the_last_records_and_asks_for_an_offset_by_time(
+def test_kcat_reads_the_last_records_and_queries_offsets_by_time(
     kcat: str, broker: Broker, topic: str
 ) -> None:
     run(kcat, "-b", broker.bootstrap, "-P", "-t", topic, given="".join(f"{i}\n" for i in range(9)))

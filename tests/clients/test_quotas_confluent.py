@@ -56,7 +56,7 @@ def fill(bootstrap: str, topic: str, count: int) -> None:
     assert producer.flush(60) == 0
 
 
-def test_quotas_of_produce_and_fetch_hold(fresh_broker: FreshBroker, topic: str) -> None:
+def test_produce_and_fetch_quotas_hold(fresh_broker: FreshBroker, topic: str) -> None:
     broker = fresh_broker()
     create_topic(broker.bootstrap, topic, 1)
     create_topic(broker.bootstrap, f"{topic}-in", 1)
@@ -96,7 +96,7 @@ def test_quotas_of_produce_and_fetch_hold(fresh_broker: FreshBroker, topic: str)
         assert RATE / 2 < rate < RATE * 1.5, kind
 
 
-def test_a_client_without_a_quota_is_not_held_up(fresh_broker: FreshBroker, topic: str) -> None:
+def test_client_without_a_quota_is_not_delayed(fresh_broker: FreshBroker, topic: str) -> None:
     broker = fresh_broker()
     create_topic(broker.bootstrap, topic, 1)
     set_quota(broker, "--client-id", "limited", "producer_byte_rate=1000")

@@ -99,7 +99,7 @@ def receive(broker: PenstockProcess, topic: str) -> bytes:
         consumer.close()
 
 
-def test_avro_travels_with_its_schema(
+def test_avro_records_round_trip_with_their_schema(
     broker: PenstockProcess,
     registry: SchemaRegistryClient,
     fresh: SchemaRegistryClient,
@@ -114,7 +114,7 @@ def test_avro_travels_with_its_schema(
     assert registry.get_versions(f"{topic}-value") == [1]
 
 
-def test_json_travels_with_its_schema(
+def test_json_records_round_trip_with_their_schema(
     broker: PenstockProcess,
     registry: SchemaRegistryClient,
     fresh: SchemaRegistryClient,
@@ -127,7 +127,7 @@ def test_json_travels_with_its_schema(
     assert read == {"name": "Ada", "age": 36}
 
 
-def test_a_client_of_a_context_has_its_own_ids_and_knows_nothing_of_it(
+def test_context_has_its_own_ids(
     broker: PenstockProcess, registry: SchemaRegistryClient, topic: str
 ) -> None:
     ctx = value_of(topic)
@@ -196,7 +196,7 @@ def messages_of_our_own() -> tuple[Any, Any]:
     return found, inner
 
 
-def test_protobuf_travels_with_its_schema_and_its_imports(
+def test_protobuf_records_round_trip_with_their_schema_and_imports(
     broker: PenstockProcess,
     registry: SchemaRegistryClient,
     fresh: SchemaRegistryClient,
@@ -220,7 +220,7 @@ def test_protobuf_travels_with_its_schema_and_its_imports(
     assert not serialized.schema.schema_str.startswith("syntax")
 
 
-def test_protobuf_of_the_well_known_types_is_registered_as_a_whole(
+def test_well_known_protobuf_type_is_registered_whole(
     registry: SchemaRegistryClient, topic: str
 ) -> None:
     serializer = ProtobufSerializer(api_pb2.Api, registry)
@@ -236,7 +236,7 @@ def test_protobuf_of_the_well_known_types_is_registered_as_a_whole(
         (topic_record_subject_name_strategy, "{topic}-shop.User"),
     ],
 )
-def test_subjects_are_named_as_the_strategy_says(
+def test_subjects_follow_the_naming_strategy(
     registry: SchemaRegistryClient, topic: str, strategy: Any, subject: str
 ) -> None:
     serializer = AvroSerializer(registry, USER, conf={"subject.name.strategy": strategy})
@@ -244,7 +244,7 @@ def test_subjects_are_named_as_the_strategy_says(
     assert subject.format(topic=topic) in registry.get_subjects()
 
 
-def test_the_client_registers_looks_up_and_deletes(
+def test_client_registers_looks_up_and_deletes(
     registry: SchemaRegistryClient, fresh: SchemaRegistryClient, topic: str
 ) -> None:
     first = registry.register_schema(topic, Schema(USER, "AVRO"))
@@ -263,7 +263,7 @@ def test_the_client_registers_looks_up_and_deletes(
     assert sorted(registry.delete_subject(topic, permanent=True)) == [1, 2]
 
 
-def test_the_client_is_told_what_is_incompatible(
+def test_incompatible_schema_is_reported_to_the_client(
     registry: SchemaRegistryClient, topic: str
 ) -> None:
     registry.register_schema(topic, Schema(USER, "AVRO"))
@@ -278,7 +278,9 @@ def test_the_client_is_told_what_is_incompatible(
     assert registry.register_schema(topic, Schema(USER_BROKEN, "AVRO"))
 
 
-def test_the_client_uses_references(registry: SchemaRegistryClient, topic: str) -> None:
+def test_schema_references_are_resolved_and_protected(
+    registry: SchemaRegistryClient, topic: str
+) -> None:
     registry.register_schema(f"{topic}-user", Schema(USER, "AVRO"))
     order = """{"type": "record", "name": "Order", "namespace": "shop",
         "fields": [{"name": "buyer", "type": "User"}]}"""
@@ -294,7 +296,7 @@ def test_the_client_uses_references(registry: SchemaRegistryClient, topic: str) 
     assert caught.value.error_code == 42206
 
 
-def test_modes_are_set_and_keep_writers_out(registry: SchemaRegistryClient, topic: str) -> None:
+def test_readonly_mode_refuses_registrations(registry: SchemaRegistryClient, topic: str) -> None:
     registry.update_mode(topic, "READONLY")
     with pytest.raises(SchemaRegistryError) as caught:
         registry.register_schema(topic, Schema(USER, "AVRO"))
@@ -303,7 +305,7 @@ def test_modes_are_set_and_keep_writers_out(registry: SchemaRegistryClient, topi
     assert registry.register_schema(topic, Schema(USER, "AVRO"))
 
 
-def test_a_topic_that_asks_for_schemas_refuses_records_without(
+def test_topic_with_validation_refuses_records_without_a_schema(
     broker: PenstockProcess, registry: SchemaRegistryClient, topic: str
 ) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -329,7 +331,7 @@ def test_a_topic_that_asks_for_schemas_refuses_records_without(
     assert described["confluent.value.schema.validation"].value == "true"
 
 
-def test_schemas_are_there_after_a_restart(tmp_path: Path) -> None:
+def test_schemas_survive_a_restart(tmp_path: Path) -> None:
     process = PenstockProcess(tmp_path / "data", QUICK)
     try:
         with SchemaRegistryClient({"url": process.http}) as before:

@@ -55,7 +55,7 @@ def registry(broker: PenstockProcess) -> Registry:
     return Registry(broker.http)
 
 
-def test_a_model_is_registered_evolved_and_protected(registry: Registry) -> None:
+def test_model_is_registered_evolved_and_protected(registry: Registry) -> None:
     first = registry.register_model(Order, "orders")
     assert first.subject == "orders-value"
     assert first.version == 1
@@ -69,7 +69,7 @@ def test_a_model_is_registered_evolved_and_protected(registry: Registry) -> None
     assert registry.schema(first.id)["schemaType"] == "JSON"
 
 
-def test_a_model_travels_to_confluents_deserializer_and_back(
+def test_model_is_read_by_the_confluent_deserializer_and_back(
     broker: PenstockProcess, registry: Registry
 ) -> None:
     order = Order(id=7, ship_to=Address(street="Main"))
@@ -85,12 +85,12 @@ def test_a_model_travels_to_confluents_deserializer_and_back(
         registry.decode(b"{}", Order)
 
 
-def test_a_models_subject_follows_the_strategy(registry: Registry) -> None:
+def test_model_subject_follows_the_strategy(registry: Registry) -> None:
     assert registry.register_model(Order, "t", strategy=Strategy.RECORD).subject == "Order"
     named = registry.register_model(Order, "t", strategy=Strategy.TOPIC_RECORD, is_key=True)
     assert named.subject == "t-Order"
 
 
-def test_a_registry_that_is_not_there_is_an_os_error() -> None:
+def test_absent_registry_is_an_os_error() -> None:
     with pytest.raises(urllib.error.URLError):
         Registry("http://127.0.0.1:1").schema(1)

@@ -69,7 +69,7 @@ def mutual(broker: Secured, name: str) -> dict[str, Any]:
 
 
 def produce(settings: dict[str, Any], topic: str = TOPIC) -> tuple[KafkaError | None, list[str]]:
-    """What became of one record, and what the client complained about."""
+    """Outcome of one record, and the errors that the client logged."""
     heard: list[str] = []
     outcome: list[KafkaError | None] = []
     producer = Producer(
@@ -85,7 +85,7 @@ def produce(settings: dict[str, Any], topic: str = TOPIC) -> tuple[KafkaError | 
     while not outcome and time.monotonic() < deadline:
         producer.poll(0.1)
         if heard:
-            # It would go on trying; what it was told is enough.
+            # It would keep trying; its first error is enough.
             producer.purge()
     assert outcome
     return outcome[0], heard
@@ -107,16 +107,16 @@ def consume(settings: dict[str, Any]) -> bytes | None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_user_with_the_password_produces_and_consumes(broker: Secured, mechanism: str) -> None:
+def test_user_with_a_password_produces_and_consumes(broker: Secured, mechanism: str) -> None:
     assert produce(sasl(broker, mechanism))[0] is None
     assert consume(sasl(broker, mechanism)) == b"value"
 
 
-def test_a_user_with_a_token_produces(broker: Secured) -> None:
+def test_user_with_a_token_produces(broker: Secured) -> None:
     assert produce(bearer(broker, broker.token))[0] is None
 
 
-def test_a_client_with_a_certificate_is_who_it_says(broker: Secured) -> None:
+def test_client_certificate_is_mapped_to_its_principal(broker: Secured) -> None:
     assert produce(mutual(broker, "Bob"))[0] is None
     refused, _ = produce(mutual(broker, "Eve"))
     assert refused is not None
@@ -124,12 +124,12 @@ def test_a_client_with_a_certificate_is_who_it_says(broker: Secured) -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_wrong_password_is_refused_in_the_same_words_as_an_unknown_user(
+def test_wrong_password_and_unknown_user_get_the_same_error(
     broker: Secured, mechanism: str
 ) -> None:
     for settings in (
         sasl(broker, mechanism, "wrong"),
-        {**sasl(broker, mechanism), "sasl.username": "nobody"},
+        {**sasl(broker, mechanism), "sasl.username": "unknown"},
     ):
         refused, heard = produce(settings)
         assert refused is not None
@@ -137,15 +137,17 @@ def test_a_wrong_password_is_refused_in_the_same_words_as_an_unknown_user(
 
 
 @pytest.mark.parametrize(
-    "claims", [{"exp": 1_000}, {"iss": "others"}, {"sub": ""}], ids=["expired", "foreign", "nobody"]
+    "claims",
+    [{"exp": 1_000}, {"iss": "another"}, {"sub": ""}],
+    ids=["expired", "foreign", "without a subject"],
 )
-def test_a_token_that_does_not_do_is_refused(broker: Secured, claims: dict[str, Any]) -> None:
+def test_invalid_token_is_refused(broker: Secured, claims: dict[str, Any]) -> None:
     refused, heard = produce(bearer(broker, lambda: broker.token(**claims)))
     assert refused is not None
     assert any(FAILED in words for words in heard), heard
 
 
-def test_a_broker_whose_certificate_is_not_believed_is_not_spoken_to(
+def test_client_refuses_a_broker_with_an_untrusted_certificate(
     broker: Secured, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.pem"
@@ -155,7 +157,7 @@ def test_a_broker_whose_certificate_is_not_believed_is_not_spoken_to(
     assert any("certificate verify failed" in words for words in heard), heard
 
 
-def test_a_certificate_of_a_stranger_is_refused(broker: Secured, tmp_path: Path) -> None:
+def test_untrusted_client_certificate_is_refused(broker: Secured, tmp_path: Path) -> None:
     stranger = trustme.CA().issue_cert("eve@example.org", common_name="bob")
     pem = tmp_path / "stranger.pem"
     stranger.private_key_and_cert_chain_pem.write_to_path(str(pem))
@@ -164,7 +166,7 @@ def test_a_certificate_of_a_stranger_is_refused(broker: Secured, tmp_path: Path)
     assert refused is not None
 
 
-def test_a_user_who_was_removed_cannot_come_back(broker: Secured) -> None:
+def test_removed_user_cannot_reconnect(broker: Secured) -> None:
     broker.add_user("carol")
     broker.allow("User:carol", AclOperation.WRITE)
     settings = {**sasl(broker, "SCRAM-SHA-512"), "sasl.username": "carol"}
@@ -175,7 +177,7 @@ def test_a_user_who_was_removed_cannot_come_back(broker: Secured) -> None:
     assert any(FAILED in words for words in heard), heard
 
 
-def test_a_user_without_the_right_sees_no_topics_and_may_not_change_lists(broker: Secured) -> None:
+def test_unauthorized_user_sees_no_topics_and_may_not_change_acls(broker: Secured) -> None:
     broker.add_user("dave")
     settings = {**sasl(broker, "SCRAM-SHA-256"), "sasl.username": "dave", "log_level": 0}
     admin = AdminClient(settings)
@@ -196,7 +198,7 @@ def test_a_user_without_the_right_sees_no_topics_and_may_not_change_lists(broker
     assert refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_a_user_without_the_right_hears_so_when_asking_for_credentials(broker: Secured) -> None:
+def test_unauthorized_user_is_refused_credentials_in_rows(broker: Secured) -> None:
     """librdkafka ends its process if the answer as a whole is an error."""
     broker.add_user("frank")
     settings = {**sasl(broker, "SCRAM-SHA-256"), "sasl.username": "frank", "log_level": 0}
@@ -210,7 +212,7 @@ def test_a_user_without_the_right_hears_so_when_asking_for_credentials(broker: S
         admin.alter_user_scram_credentials([row])[USER].result(20)
 
 
-def test_a_denial_holds_from_the_next_request_on(broker: Secured) -> None:
+def test_denial_applies_from_the_next_request(broker: Secured) -> None:
     broker.add_user("erin")
     broker.allow("User:erin", AclOperation.WRITE)
     settings = {**sasl(broker, "SCRAM-SHA-256"), "sasl.username": "erin"}
@@ -231,7 +233,7 @@ def test_a_denial_holds_from_the_next_request_on(broker: Secured) -> None:
     assert refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_a_pattern_is_given_what_its_user_may_see_and_no_more(broker: Secured) -> None:
+def test_pattern_subscription_returns_only_visible_topics(broker: Secured) -> None:
     """The broker finds the topics (KIP-848); what comes later counts, and what is taken away."""
     broker.add_user("frank")
     topics = ["found-seen", "found-hidden", "found-later"]
@@ -296,16 +298,16 @@ def test_new_certificates_are_used_without_a_restart(broker: Secured) -> None:
     assert produce(sasl(broker, "PLAIN"))[0] is None
 
 
-def test_nothing_is_answered_before_authentication(broker: Secured) -> None:
+def test_unauthenticated_request_closes_the_connection(broker: Secured) -> None:
     """A stranger who leaves SASL out is closed at the first request that needs a right."""
     refused, _ = produce({"bootstrap.servers": broker.at("SASL_PLAINTEXT")})
     assert refused is not None
 
 
-def test_librdkafka_logs_in_again_before_its_session_ends(
+def test_librdkafka_reauthenticates_before_its_session_ends(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """On one connection: whoever were closed instead would complain."""
+    """On one connection: a closed connection would be logged."""
     directory = tmp_path_factory.mktemp("forgetful")
     with secured(directory, **{"connections.max.reauth.ms": 1_000}) as broker:
         heard: list[str] = []

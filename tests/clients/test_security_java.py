@@ -45,7 +45,7 @@ def tools() -> Iterator[Jvm]:
 def java(
     jvm: Jvm, broker: Secured, settings: dict[str, str], repeated: int = 0, ca: str = ""
 ) -> dict[str, Any]:
-    """What the Java producer says to one record, or to as many as it takes to log in again."""
+    """Result of the Java producer for one record, or for as many as reauthentication takes."""
     path = broker.directory / "java.properties"
     base = {"ssl.truststore.type": "PEM", "ssl.truststore.location": ca or broker.ca_file}
     path.write_text("".join(f"{name}={value}\n" for name, value in (base | settings).items()))
@@ -113,15 +113,15 @@ def assert_told_nothing(answer: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_user_gets_in_and_not_with_a_wrong_password(
+def test_user_logs_in_and_a_wrong_password_is_refused(
     jvm: Jvm, broker: Secured, mechanism: str
 ) -> None:
     assert java(jvm, broker, sasl(broker, mechanism))["offset"] >= 0
     assert_told_nothing(java(jvm, broker, sasl(broker, mechanism, password="wrong")))
-    assert_told_nothing(java(jvm, broker, sasl(broker, mechanism, user="nobody")))
+    assert_told_nothing(java(jvm, broker, sasl(broker, mechanism, user="unknown")))
 
 
-def test_a_user_with_a_token_gets_in(tools: Jvm, broker: Secured) -> None:
+def test_user_with_a_token_logs_in(tools: Jvm, broker: Secured) -> None:
     """With the jars of Kafka itself: the client alone cannot read tokens."""
     answer = java(tools, broker, bearer(broker))
     assert answer.get("offset", -1) >= 0, answer
@@ -130,13 +130,11 @@ def test_a_user_with_a_token_gets_in(tools: Jvm, broker: Secured) -> None:
 @pytest.mark.parametrize(
     "claims", [{"iss": "others"}, {"exp": int(time.time()) - 60}], ids=["foreign", "expired"]
 )
-def test_a_token_that_does_not_do_is_refused(
-    tools: Jvm, broker: Secured, claims: dict[str, Any]
-) -> None:
+def test_invalid_token_is_refused(tools: Jvm, broker: Secured, claims: dict[str, Any]) -> None:
     assert_told_nothing(java(tools, broker, bearer(broker, **claims)))
 
 
-def test_a_user_who_was_removed_cannot_come_back(jvm: Jvm, broker: Secured) -> None:
+def test_removed_user_cannot_reconnect(jvm: Jvm, broker: Secured) -> None:
     broker.add_user("frank")
     broker.allow("User:frank", AclOperation.WRITE)
     settings = sasl(broker, "SCRAM-SHA-512", "frank")
@@ -145,7 +143,7 @@ def test_a_user_who_was_removed_cannot_come_back(jvm: Jvm, broker: Secured) -> N
     assert_told_nothing(java(jvm, broker, settings))
 
 
-def test_a_client_with_a_certificate_gets_in_and_a_strangers_is_refused(
+def test_client_certificate_is_accepted_and_an_untrusted_one_refused(
     jvm: Jvm, broker: Secured, tmp_path: Path
 ) -> None:
     assert java(jvm, broker, mutual(broker, broker.certificate("bob")))["offset"] >= 0
@@ -156,7 +154,7 @@ def test_a_client_with_a_certificate_gets_in_and_a_strangers_is_refused(
     assert answer["error"] in ("SslAuthenticationException", "TimeoutException"), answer
 
 
-def test_a_broker_whose_certificate_is_not_believed_is_not_spoken_to(
+def test_client_refuses_a_broker_with_an_untrusted_certificate(
     jvm: Jvm, broker: Secured, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.pem"
@@ -166,7 +164,7 @@ def test_a_broker_whose_certificate_is_not_believed_is_not_spoken_to(
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_a_client_logs_in_again_before_its_session_ends(
+def test_client_reauthenticates_before_its_session_ends(
     jvm: Jvm, broker: Secured, mechanism: str
 ) -> None:
     answer = java(jvm, broker, sasl(broker, mechanism), repeated=2)

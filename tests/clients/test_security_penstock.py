@@ -36,7 +36,7 @@ def settings(broker: Secured, password: str = PASSWORD) -> dict[str, str]:
     }
 
 
-def test_a_user_publishes_and_reads_what_he_may(broker: Secured) -> None:
+def test_user_publishes_and_reads_permitted_topics_only(broker: Secured) -> None:
     """He may not configure groups: where a new group begins stays as the administrator has it."""
     with SyncClient(broker.at("SASL_SSL"), security=settings(broker)) as client:
         assert client.poll(TOPIC, "workers", wait=0.5) == []
@@ -50,17 +50,17 @@ def test_a_user_publishes_and_reads_what_he_may(broker: Secured) -> None:
             client.publish("forbidden", b"x")
 
 
-def test_a_wrong_password_is_refused(broker: Secured) -> None:
+def test_wrong_password_is_refused(broker: Secured) -> None:
     with pytest.raises(Refused):
         SyncClient(broker.at("SASL_SSL"), security=settings(broker, "wrong")).connect()
 
 
-def test_an_unknown_setting_is_refused() -> None:
+def test_unknown_setting_is_refused() -> None:
     with pytest.raises(ValueError, match=r"sasl\.username"):
         SyncClient(security={"sasl.user": "bob"})
 
 
-def test_a_user_without_the_right_is_shown_no_users(broker: Secured, tmp_path: Path) -> None:
+def test_user_list_requires_the_permission(broker: Secured, tmp_path: Path) -> None:
     path = tmp_path / "bob.properties"
     path.write_text("".join(f"{name}={value}\n" for name, value in settings(broker).items()))
     command = [COMMAND, "--command-config", str(path), "user", "list"]
@@ -91,7 +91,9 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_a_connection_outlives_its_sessions(forgetful: Guarded, mechanism: str) -> None:
+def test_connection_survives_its_sessions_by_reauthentication(
+    forgetful: Guarded, mechanism: str
+) -> None:
     sets = {"sasl.username": ADMIN[0], "sasl.password": ADMIN[1], "sasl.mechanism": mechanism}
 
     async def go() -> int:
@@ -113,7 +115,7 @@ def test_a_connection_outlives_its_sessions(forgetful: Guarded, mechanism: str) 
     assert asyncio.run(go()) > 0
 
 
-def test_who_does_not_log_in_again_is_closed(forgetful: Guarded) -> None:
+def test_connection_without_reauthentication_is_closed(forgetful: Guarded) -> None:
     with probe.connect(forgetful.process.bootstrap) as connection:
 
         def ask(api: int, version: int, body: bytes) -> bytes:

@@ -52,9 +52,7 @@ def test_members_share_the_records_of_a_topic(broker: Broker, topic: str) -> Non
     assert sorted(map(int, seen)) == list(range(1_000))
 
 
-def test_what_is_released_comes_again_and_what_is_accepted_does_not(
-    broker: Broker, topic: str
-) -> None:
+def test_released_records_return_and_accepted_ones_do_not(broker: Broker, topic: str) -> None:
     send(broker, topic, 3)
     with ShareMember(broker.bootstrap, group_of(broker, topic), topic) as member:
         first = member.next()
@@ -70,16 +68,14 @@ def test_what_is_released_comes_again_and_what_is_accepted_does_not(
         assert not member.poll(0.5)
 
 
-def test_two_groups_each_get_everything(broker: Broker, topic: str) -> None:
+def test_two_groups_each_receive_all_records(broker: Broker, topic: str) -> None:
     send(broker, topic, 50)
     for _ in range(2):
         with ShareMember(broker.bootstrap, group_of(broker, topic), topic) as member:
             assert len(member.read(50)) == 50
 
 
-def test_a_delayed_record_is_delivered_when_it_is_due_and_a_priority_goes_first(
-    broker: Broker, topic: str
-) -> None:
+def test_delayed_record_arrives_when_due_and_a_priority_first(broker: Broker, topic: str) -> None:
     send(broker, topic, 20)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(topic, b"later", headers={"penstock-delay-ms": b"1500"})

@@ -48,7 +48,7 @@ def answers(share_broker: PenstockProcess) -> Answers:
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_java(check: str, answers: Answers) -> None:
+def test_java_client_check_passes(check: str, answers: Answers) -> None:
     answers.require(check)
 
 
@@ -59,7 +59,7 @@ def tools() -> Iterator[Jvm]:
     started.close()
 
 
-def test_kafka_share_groups(share_broker: PenstockProcess, tools: Jvm) -> None:
+def test_kafka_share_groups_tool_works(share_broker: PenstockProcess, tools: Jvm) -> None:
     """Lists, describes with offsets and members, resets and deletes."""
 
     def share_groups(*arguments: str) -> str:

@@ -35,7 +35,7 @@ def code_of(error: pytest.ExceptionInfo[ClientError]) -> str:
     return code
 
 
-def test_the_whole_life_of_a_queue(sqs: Any, name: str) -> None:
+def test_queue_actions_cover_its_whole_life(sqs: Any, name: str) -> None:
     url = sqs.create_queue(
         QueueName=name, Attributes={"VisibilityTimeout": "60"}, tags={"team": "a"}
     )["QueueUrl"]
@@ -70,7 +70,7 @@ def test_the_whole_life_of_a_queue(sqs: Any, name: str) -> None:
         sqs.get_queue_url(QueueName=name)
 
 
-def test_resources_of_boto3_work_too(broker: PenstockProcess, name: str) -> None:
+def test_boto3_resources_work(broker: PenstockProcess, name: str) -> None:
     resource = boto3.resource(
         "sqs",
         endpoint_url=broker.http,
@@ -90,7 +90,7 @@ def test_resources_of_boto3_work_too(broker: PenstockProcess, name: str) -> None
     resource.meta.client.close()
 
 
-def test_many_consumers_share_a_queue_without_doubles(
+def test_many_consumers_share_a_queue_without_duplicates(
     sqs: Any, broker: PenstockProcess, name: str
 ) -> None:
     url = sqs.create_queue(QueueName=name)["QueueUrl"]
@@ -120,7 +120,7 @@ def test_many_consumers_share_a_queue_without_doubles(
     assert sorted(seen) == list(range(count))
 
 
-def test_fifo_order_and_deduplication(sqs: Any, name: str) -> None:
+def test_fifo_queue_keeps_order_and_deduplicates(sqs: Any, name: str) -> None:
     url = sqs.create_queue(
         QueueName=name + ".fifo",
         Attributes={"FifoQueue": "true", "ContentBasedDeduplication": "true"},
@@ -137,7 +137,7 @@ def test_fifo_order_and_deduplication(sqs: Any, name: str) -> None:
         assert numbers == sorted(numbers)
 
 
-def test_by_group_the_same_id_is_another_message(sqs: Any, name: str) -> None:
+def test_deduplication_scope_can_be_the_message_group(sqs: Any, name: str) -> None:
     attributes = {
         "FifoQueue": "true",
         "DeduplicationScope": "messageGroup",
@@ -152,7 +152,7 @@ def test_by_group_the_same_id_is_another_message(sqs: Any, name: str) -> None:
     assert receive(sqs, url, WaitTimeSeconds=0) == []
 
 
-def test_dead_letters_and_the_way_back(sqs: Any, name: str) -> None:
+def test_dead_letters_are_redriven(sqs: Any, name: str) -> None:
     dead = sqs.create_queue(QueueName=name + "-dead")["QueueUrl"]
     arn = arn_of(sqs, dead)
     url = sqs.create_queue(QueueName=name, Attributes={"RedrivePolicy": redrive_policy(arn, 1)})[
@@ -164,13 +164,13 @@ def test_dead_letters_and_the_way_back(sqs: Any, name: str) -> None:
     given_up = 0
     while given_up < 5:
         given_up += len(receive(sqs, url, VisibilityTimeout=0))
-    letters: list[Any] = []
-    while len(letters) < 5:
-        letters += receive(sqs, dead, VisibilityTimeout=5)
-    assert letters[0]["Attributes"]["DeadLetterQueueSourceArn"] == arn_of(sqs, url)
-    for letter in letters:
+    messages: list[Any] = []
+    while len(messages) < 5:
+        messages += receive(sqs, dead, VisibilityTimeout=5)
+    assert messages[0]["Attributes"]["DeadLetterQueueSourceArn"] == arn_of(sqs, url)
+    for message in messages:
         sqs.change_message_visibility(
-            QueueUrl=dead, ReceiptHandle=letter["ReceiptHandle"], VisibilityTimeout=0
+            QueueUrl=dead, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
         )
     sqs.start_message_move_task(SourceArn=arn)
     assert sorted(message["Body"] for message in drain(sqs, url, 5)) == list("01234")
@@ -178,7 +178,7 @@ def test_dead_letters_and_the_way_back(sqs: Any, name: str) -> None:
     assert (task["Status"] in ("RUNNING", "COMPLETED"), task["SourceArn"]) == (True, arn)
 
 
-def test_bad_input_is_answered_with_amazons_errors(sqs: Any, name: str) -> None:
+def test_invalid_input_gets_the_amazon_errors(sqs: Any, name: str) -> None:
     url = sqs.create_queue(QueueName=name)["QueueUrl"]
     errors = sqs.exceptions
     sqs.send_message(QueueUrl=url, MessageBody="kept")
@@ -218,7 +218,7 @@ def test_bad_input_is_answered_with_amazons_errors(sqs: Any, name: str) -> None:
         sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=1)
 
 
-def test_everything_survives_a_restart(fresh_broker: FreshBroker, name: str) -> None:
+def test_queues_and_leases_survive_a_restart(fresh_broker: FreshBroker, name: str) -> None:
     broker = fresh_broker()
     with client("sqs", broker.http) as sqs:
         url = sqs.create_queue(

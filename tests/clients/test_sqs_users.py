@@ -26,7 +26,7 @@ def code_of(caught: pytest.ExceptionInfo[ClientError]) -> str:
     return str(error["Code"])
 
 
-def test_a_user_sends_and_receives_with_a_key_and_not_without_the_right(broker: Guarded) -> None:
+def test_access_key_allows_what_its_user_is_permitted(broker: Guarded) -> None:
     key, secret = broker.add_key("alice")
     broker.run("topic", "create", "jobs", "--partitions", "1")
     with client("sqs", broker.process.http, key, secret) as sqs:
@@ -50,7 +50,7 @@ def test_a_user_sends_and_receives_with_a_key_and_not_without_the_right(broker: 
     ("key", "secret", "code"),
     [(None, "wrong", "SignatureDoesNotMatch"), ("PNSKNOBODY", "x", "InvalidClientTokenId")],
 )
-def test_a_wrong_signature_is_refused(
+def test_wrong_signature_is_refused(
     broker: Guarded, key: str | None, secret: str, code: str
 ) -> None:
     if key is None:
@@ -61,7 +61,7 @@ def test_a_wrong_signature_is_refused(
         assert code_of(caught) == code
 
 
-def test_a_user_who_was_deleted_signs_in_vain(broker: Guarded) -> None:
+def test_access_key_of_a_deleted_user_is_refused(broker: Guarded) -> None:
     key, secret = broker.add_key("carol")
     with client("sns", broker.process.http, key, secret) as sns:
         assert sns.list_topics()["Topics"] == []

@@ -1,4 +1,4 @@
-"""confluent-kafka producers with transactions: all or nothing, and nobody twice."""
+"""confluent-kafka producers with transactions: all or nothing, and no record twice."""
 
 from collections.abc import Callable
 from typing import Any
@@ -71,7 +71,7 @@ def read(
     return found
 
 
-def test_committed_records_are_seen_and_aborted_ones_are_not(
+def test_committed_records_are_visible_and_aborted_ones_are_not(
     broker: Broker, admin: AdminClient, topic: str, transactional: Begins
 ) -> None:
     create(admin, topic)
@@ -88,7 +88,7 @@ def test_committed_records_are_seen_and_aborted_ones_are_not(
     assert len(read(broker, topic, "read_uncommitted")) == 6
 
 
-def test_an_open_transaction_holds_back_what_came_after_it(
+def test_open_transaction_delays_later_records(
     broker: Broker, admin: AdminClient, topic: str, transactional: Begins
 ) -> None:
     create(admin, topic)
@@ -105,7 +105,7 @@ def test_an_open_transaction_holds_back_what_came_after_it(
     eventually(lambda: read(broker, topic) == [b"open", b"plain"], "both are seen")
 
 
-def test_many_partitions_commit_as_one(
+def test_many_partitions_commit_atomically(
     broker: Broker, admin: AdminClient, topic: str, transactional: Begins
 ) -> None:
     create(admin, topic, 10)
@@ -121,7 +121,7 @@ def test_many_partitions_commit_as_one(
     eventually(all_there, "all partitions show their part")
 
 
-def test_a_new_producer_of_the_same_id_fences_the_old_one_and_aborts_its_transaction(
+def test_new_producer_fences_the_old_one_and_aborts_its_transaction(
     broker: Broker, admin: AdminClient, topic: str, transactional: Begins
 ) -> None:
     create(admin, topic)
@@ -139,7 +139,7 @@ def test_a_new_producer_of_the_same_id_fences_the_old_one_and_aborts_its_transac
     eventually(lambda: read(broker, topic) == [b"new"], "only the new one's record is seen")
 
 
-def test_a_transaction_that_takes_too_long_is_aborted(
+def test_transaction_that_exceeds_its_timeout_is_aborted(
     broker: Broker, admin: AdminClient, topic: str, transactional: Begins
 ) -> None:
     create(admin, topic)
@@ -156,7 +156,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_consume_transform_produce(
+def test_consume_transform_produce_is_exactly_once(
     broker: Broker, admin: AdminClient, topic: str, transactional: Begins, protocol: str
 ) -> None:
     """Positions and results move together; an abort takes both back."""
@@ -200,7 +200,7 @@ def test_consume_transform_produce(
     member.close()
 
 
-def test_a_zombie_of_an_older_generation_cannot_commit_offsets(
+def test_zombie_of_an_older_generation_cannot_commit_offsets(
     broker: Broker, admin: AdminClient, topic: str, transactional: Begins
 ) -> None:
     create(admin, topic, 2)

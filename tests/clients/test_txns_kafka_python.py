@@ -1,4 +1,4 @@
-"""kafka-python producers with transactions: all or nothing, and nobody twice."""
+"""kafka-python producers with transactions: all or nothing, and no record twice."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -71,7 +71,7 @@ def read(broker: Broker, topic: str, isolation: str = "read_committed") -> list[
         return found
 
 
-def test_committed_records_are_seen_and_aborted_ones_are_not(
+def test_committed_records_are_visible_and_aborted_ones_are_not(
     broker: Broker, admin: Any, topic: str, transactional: Begins
 ) -> None:
     create(admin, topic)
@@ -89,7 +89,7 @@ def test_committed_records_are_seen_and_aborted_ones_are_not(
     assert len(read(broker, topic, "read_uncommitted")) >= len(wanted)
 
 
-def test_an_open_transaction_is_not_seen(
+def test_open_transaction_is_not_visible(
     broker: Broker, admin: Any, topic: str, transactional: Begins
 ) -> None:
     create(admin, topic)
@@ -102,7 +102,7 @@ def test_an_open_transaction_is_not_seen(
     eventually(lambda: read(broker, topic) == [b"pending"], "it is seen once committed")
 
 
-def test_a_second_producer_fences_the_first_and_aborts_what_it_had_open(
+def test_second_producer_fences_the_first_and_aborts_its_transaction(
     broker: Broker, admin: Any, topic: str, transactional: Begins
 ) -> None:
     create(admin, topic)
@@ -118,7 +118,7 @@ def test_a_second_producer_fences_the_first_and_aborts_what_it_had_open(
     eventually(lambda: read(broker, topic) == [b"living"], "only the second's record is seen")
 
 
-def test_positions_and_records_are_committed_together_or_not_at_all(
+def test_offsets_and_records_commit_atomically(
     broker: Broker, admin: Any, topic: str, transactional: Begins
 ) -> None:
     """Consume, transform, produce: every second try is aborted, and nothing is done twice."""

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.clients
 GROUP = "workers"
 EARLIEST = {"share.auto.offset.reset": "earliest"}
 A_WHILE_S = 0.4
-"""How long a member looks for what should not be there."""
+"""Time that a member waits for a record that should not arrive."""
 
 
 @pytest.fixture
@@ -41,9 +41,7 @@ def take_one(member: ShareMember) -> tuple[bytes, int]:
     return message.value(), message.delivery_count()
 
 
-def test_a_delay_passes_when_the_clock_is_advanced_and_not_before(
-    broker: Broker, member: ShareMember
-) -> None:
+def test_delay_ends_only_when_the_clock_is_advanced(broker: Broker, member: ShareMember) -> None:
     broker.publish("jobs", "later", delay="15m")
     broker.publish("jobs", "now")
     assert take_one(member) == (b"now", 1)
@@ -54,7 +52,7 @@ def test_a_delay_passes_when_the_clock_is_advanced_and_not_before(
     assert take_one(member) == (b"later", 1)
 
 
-def test_a_record_of_another_client_is_delayed_by_the_same_clock(
+def test_delay_of_another_client_follows_the_same_clock(
     broker: Broker, member: ShareMember
 ) -> None:
     broker.clock.advance("3d")
@@ -66,7 +64,7 @@ def test_a_record_of_another_client_is_delayed_by_the_same_clock(
     assert take_one(member) == (b"later", 1)
 
 
-def test_a_lease_runs_out_when_the_clock_is_advanced_and_not_before(broker: Broker) -> None:
+def test_lease_ends_only_when_the_clock_is_advanced(broker: Broker) -> None:
     broker.configure_group(GROUP, {"share.retry.backoff.ms": "0"})
     broker.publish("jobs", "x")
     with (
@@ -81,7 +79,7 @@ def test_a_lease_runs_out_when_the_clock_is_advanced_and_not_before(broker: Brok
         assert take_one(other) == (b"x", 2)
 
 
-def test_a_retry_waits_for_its_backoff(broker: Broker, member: ShareMember) -> None:
+def test_retry_waits_for_its_backoff(broker: Broker, member: ShareMember) -> None:
     broker.configure_group(
         GROUP, {"share.retry.backoff.ms": "600000", "share.retry.backoff.max.ms": "3600000"}
     )
@@ -97,20 +95,20 @@ def test_a_retry_waits_for_its_backoff(broker: Broker, member: ShareMember) -> N
     assert take_one(member) == (b"fails once", 2)
 
 
-def test_what_expires_is_a_dead_letter_after_its_time(broker: Broker, member: ShareMember) -> None:
+def test_expired_record_becomes_a_dead_letter(broker: Broker, member: ShareMember) -> None:
     broker.publish("jobs", "short-lived", expires_in="10m", delay="1h")
     assert not member.poll(0.1)
     broker.clock.advance("9m")
     assert broker.dead_letters("jobs") == []
     broker.clock.advance("2m")
-    (letter,) = broker.dead_letters("jobs")
-    assert letter.value == b"short-lived"
-    assert dict(letter.headers)["penstock-dlq-error-class"] == b"expired"
+    (dead_letter,) = broker.dead_letters("jobs")
+    assert dead_letter.value == b"short-lived"
+    assert dict(dead_letter.headers)["penstock-dlq-error-class"] == b"expired"
     broker.clock.advance("1h")
     assert not member.poll(0.1)
 
 
-def test_delivered_too_often_is_a_dead_letter_without_a_real_wait(broker: Broker) -> None:
+def test_record_delivered_too_often_becomes_a_dead_letter_without_waiting(broker: Broker) -> None:
     broker.configure_group(GROUP, {"share.delivery.count.limit": "3"})
     broker.publish("jobs", "poison")
     for attempt in (1, 2, 3):
@@ -120,11 +118,11 @@ def test_delivered_too_often_is_a_dead_letter_without_a_real_wait(broker: Broker
             member.answer(message, AcknowledgeType.RELEASE)
             member.commit()
         broker.clock.advance("1h")
-    (letter,) = broker.dead_letters("jobs")
-    assert dict(letter.headers)["penstock-dlq-attempts"] == b"3"
+    (dead_letter,) = broker.dead_letters("jobs")
+    assert dict(dead_letter.headers)["penstock-dlq-attempts"] == b"3"
 
 
-def test_members_outlive_an_advance_unless_the_test_says_otherwise(broker: Broker) -> None:
+def test_members_survive_an_advance_unless_sessions_are_included(broker: Broker) -> None:
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -165,7 +163,7 @@ def next_value(consumer: Consumer) -> bytes:
     raise TimeoutError("no message")
 
 
-def test_a_transaction_times_out_in_virtual_time(broker: Broker) -> None:
+def test_transaction_times_out_in_virtual_time(broker: Broker) -> None:
     producer = Producer(
         {
             "bootstrap.servers": broker.bootstrap,

@@ -1,4 +1,4 @@
-"""What the client tests share: codecs, and tools that must be there."""
+"""Shared helpers of the client tests: codecs, and required tools."""
 
 import os
 import shutil

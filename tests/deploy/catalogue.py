@@ -53,5 +53,5 @@ def used(expression: str) -> tuple[dict[str, set[str]], set[str]]:
 
 
 def _parse(expression: str) -> promql_parser.Expr:
-    # What Grafana fills in before it asks.
+    # Variables that Grafana replaces before the query.
     return promql_parser.parse(expression.replace("$__rate_interval", "1m"))

@@ -25,28 +25,28 @@ WANTED = {
 
 
 @pytest.mark.parametrize("alert", ALL, ids=lambda alert: alert["alert"])
-def test_every_rule_asks_for_metrics_and_labels_that_exist(alert: dict[str, Any]) -> None:
+def test_every_rule_queries_existing_metrics_and_labels(alert: dict[str, Any]) -> None:
     known = samples()
     metrics, grouped = used(alert["expr"])
     assert metrics
     for name, labels in metrics.items():
         assert name in known, f"{name} is in no catalogue"
         assert labels | grouped <= known[name], name
-    # What a message shows must still be there after the adding up.
+    # Labels in a message must still exist after the aggregation.
     shown = set(re.findall(r"\$labels\.(\w+)", " ".join(alert["annotations"].values())))
     left = grouped - {"le"} or set.intersection(*(known[name] for name in metrics)) | EVERYWHERE
     assert shown <= left, shown - left
 
 
 @pytest.mark.parametrize("alert", ALL, ids=lambda alert: alert["alert"])
-def test_every_rule_says_what_it_means_and_what_to_do(alert: dict[str, Any]) -> None:
+def test_every_rule_has_a_summary_and_an_action(alert: dict[str, Any]) -> None:
     assert alert["annotations"].keys() == {"summary", "action"}
     assert all(text.endswith(".") for text in alert["annotations"].values())
     assert alert["labels"]["severity"] in ("warning", "critical")
     assert re.fullmatch(r"\d+m", alert["for"])
 
 
-def test_the_rules_that_every_operator_wants_are_there() -> None:
+def test_required_rules_exist() -> None:
     waits = {alert["alert"]: alert["for"] for alert in ALL}
     assert {name: waits.get(name) for name in WANTED} == WANTED
     assert len(waits) == len(ALL)
@@ -62,7 +62,7 @@ def expressions(text: str) -> dict[str, str]:
     return {rule["alert"]: rule["expr"] for rule in group["rules"]}
 
 
-def test_without_options_the_file_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_alert_file_is_printed_without_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert generated(capsys) == RULES.read_text(encoding="utf-8")
 
 
@@ -75,7 +75,7 @@ def test_without_options_the_file_is_printed(capsys: pytest.CaptureFixture[str])
         ("--skew", "> 4", {"PenstockHotPartition"}),
     ],
 )
-def test_a_threshold_changes_its_rules_and_no_others(
+def test_threshold_changes_only_its_rules(
     option: str, former: str, changed: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = expressions(RULES.read_text(encoding="utf-8"))
@@ -85,14 +85,14 @@ def test_a_threshold_changes_its_rules_and_no_others(
         assert after[name] == before[name].replace(former, f"{former[0]} 77")
 
 
-def test_thresholds_do_not_meet(capsys: pytest.CaptureFixture[str]) -> None:
+def test_thresholds_are_independent(capsys: pytest.CaptureFixture[str]) -> None:
     """One option's value is not taken for another's default."""
     after = expressions(generated(capsys, "--lag-records", "900", "--lag-seconds", "15"))
     assert after["PenstockPartitionLag"].endswith("> 900")
     assert after["PenstockLagInTime"].endswith("> 15")
 
 
-def test_the_job_of_the_scrape_settings_is_the_one_that_is_watched() -> None:
+def test_alerts_watch_the_job_of_the_scrape_settings() -> None:
     (job,) = read(SETTINGS)["scrape_configs"]
     (down,) = (alert for alert in ALL if alert["alert"] == "PenstockNodeDown")
     assert down["expr"] == f'up{{job="{job["job_name"]}"}} == 0'
@@ -100,7 +100,7 @@ def test_the_job_of_the_scrape_settings_is_the_one_that_is_watched() -> None:
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
-def test_prometheus_own_tool_finds_nothing_wrong() -> None:
+def test_promtool_accepts_the_rules() -> None:
     found = subprocess.run(
         ["promtool", "check", "rules", str(RULES)], capture_output=True, text=True, check=False
     )

@@ -20,12 +20,12 @@ EVERY = [
 ]
 
 
-def test_the_command_knows_every_dashboard() -> None:
+def test_command_knows_every_dashboard() -> None:
     assert sorted(DASHBOARDS) == sorted(f"penstock-{name}" for name in NAMES)
 
 
 @pytest.mark.parametrize("expression", EVERY)
-def test_every_query_asks_for_metrics_and_labels_that_exist(expression: str) -> None:
+def test_every_query_uses_existing_metrics_and_labels(expression: str) -> None:
     known = samples()
     metrics, grouped = used(expression)
     for name, labels in metrics.items():
@@ -36,7 +36,7 @@ def test_every_query_asks_for_metrics_and_labels_that_exist(expression: str) -> 
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=list(DASHBOARDS))
-def test_a_legend_and_a_variable_name_labels_that_exist(dashboard: dict[str, Any]) -> None:
+def test_legends_and_variables_use_existing_labels(dashboard: dict[str, Any]) -> None:
     known = samples()
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
@@ -52,7 +52,7 @@ def test_a_legend_and_a_variable_name_labels_that_exist(dashboard: dict[str, Any
             assert all(shown <= known[metric] for metric in metrics), target
 
 
-def test_a_metric_that_does_not_exist_is_noticed() -> None:
+def test_unknown_metric_is_noticed() -> None:
     metrics, grouped = used('sum by (kind) (rate(penstock_renamed_total{a="b"}[$__rate_interval]))')
     assert metrics == {"penstock_renamed_total": {"a"}}
     assert grouped == {"kind"}
@@ -78,7 +78,7 @@ def test_panels_do_not_overlap_and_stay_on_the_grid(dashboard: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=list(DASHBOARDS))
-def test_a_panel_has_an_id_a_description_and_the_source_that_is_chosen(
+def test_panel_has_an_id_a_description_and_the_selected_source(
     dashboard: dict[str, Any],
 ) -> None:
     ids = [panel["id"] for panel in dashboard["panels"]]
@@ -92,7 +92,7 @@ def test_a_panel_has_an_id_a_description_and_the_source_that_is_chosen(
         assert all(one["datasource"] == SOURCE for one in (panel, *panel["targets"]))
 
 
-def test_an_import_replaces_only_its_own_dashboard() -> None:
-    """Grafana tells dashboards apart by `uid`, and an `id` would be another server's."""
+def test_import_replaces_only_its_own_dashboard() -> None:
+    """Grafana identifies dashboards by `uid`, and an `id` would belong to another server."""
     assert {one["uid"] for one in DASHBOARDS.values()} == set(DASHBOARDS)
     assert not any("id" in one for one in DASHBOARDS.values())

@@ -9,7 +9,7 @@ from tests.tidy.tree import ROOT
 LINKS = ("grafana", "prometheus")
 
 
-def test_what_is_shown_is_what_is_printed() -> None:
+def test_printed_files_are_those_in_deploy() -> None:
     for name in LINKS:
         shown = (DEPLOY / name).resolve()
         assert shown.is_dir()
@@ -26,7 +26,7 @@ def test_every_file_is_in_the_wheel() -> None:
     assert wanted <= packed
 
 
-def test_every_file_is_explained() -> None:
+def test_every_file_is_documented() -> None:
     text = (DEPLOY / "README.md").read_text(encoding="utf-8")
     for name in LINKS:
         assert all(f"`{name}/{path.name}`" in text for path in (DEPLOY / name).iterdir())

@@ -1,4 +1,4 @@
-"""What the documents show exists: targets, commands, options, links, files."""
+"""Names in the documentation exist: targets, commands, options, links, files."""
 
 import ast
 import re
@@ -13,21 +13,21 @@ from tests.docs.pages import ROOT, Block, blocks, commands, links, pages
 TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
 
 
-def test_every_make_target_shown_exists() -> None:
+def test_every_make_target_in_the_docs_exists() -> None:
     targets = set(TARGET.findall((ROOT / "Makefile").read_text()))
     shown = {words[0] for _, words in commands("make") if words}
     assert {"up", "test"} <= shown
     assert shown <= targets, shown - targets
 
 
-def test_every_make_target_is_explained() -> None:
+def test_every_make_target_is_documented() -> None:
     makefile = (ROOT / "Makefile").read_text()
     phony = " ".join(re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)).split()
     explained = re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE)
     assert sorted(phony) == sorted(explained)
 
 
-def test_every_command_shown_exists_with_its_options() -> None:
+def test_every_command_in_the_docs_exists_with_its_options() -> None:
     tree = {path[1:]: command for path, command in gen.commands()}
     seen = 0
     for page, words in commands("penstock"):
@@ -46,7 +46,7 @@ def _prefixes(words: list[str]) -> list[tuple[str, ...]]:
     return [tuple(words[:length]) for length in range(min(3, len(words)), 0, -1)]
 
 
-def test_every_config_shown_exists() -> None:
+def test_every_config_in_the_docs_exists() -> None:
     known = {config.name for config in (*TOPIC_CONFIGS, *BROKER_CONFIGS)}
     shown = {
         words[at + 1].partition("=")[0]
@@ -63,7 +63,7 @@ def test_every_python_block_compiles(block: Block) -> None:
     ast.parse(block.text)
 
 
-def test_every_link_leads_somewhere() -> None:
+def test_every_link_has_a_target() -> None:
     broken = [
         f"{page.relative_to(ROOT)} -> {target}"
         for page, target in links()
@@ -108,7 +108,7 @@ def test_architecture_names_every_package() -> None:
     assert [name for name in top if f"`{name}/`" not in text] == []
 
 
-def test_every_promise_of_security_has_a_test_that_is_there() -> None:
+def test_every_security_promise_has_an_existing_test() -> None:
     text = (ROOT / "docs/internals/security-checklist.md").read_text()
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
     assert len(named) >= 40

@@ -29,21 +29,21 @@ def test_reference_pages_are_up_to_date(name: str) -> None:
     assert written == gen.PAGES_WRITTEN[name](), "run `make reference`"
 
 
-def test_every_config_is_on_the_page_with_a_meaning() -> None:
+def test_every_config_is_documented() -> None:
     page = gen.configs_page()
     for config in (*TOPIC_CONFIGS, *GROUP_CONFIGS, *BROKER_CONFIGS):
         assert f"| `{config.name}` |" in page
         assert len(config.doc) > 8, config.name
 
 
-def test_every_api_is_on_the_page_with_a_meaning() -> None:
+def test_every_api_is_documented() -> None:
     page = gen.apis_page()
     for route in ROUTES:
         assert f"| {route.key} | {route.name} |" in page
         assert len(route.request.__doc__ or "") > 8, route.name
 
 
-def test_every_metric_is_on_the_page_with_a_meaning_and_a_sound_name() -> None:
+def test_every_metric_is_documented_with_a_valid_name() -> None:
     page = gen.metrics_page()
     for family in gen.families():
         assert f"| `{family.name}` |" in page
@@ -65,13 +65,13 @@ def test_every_command_and_option_has_help() -> None:
     assert not silent
 
 
-def test_every_route_that_is_served_is_on_the_page() -> None:
+def test_every_served_route_is_documented() -> None:
     """Asked of the application itself, so that no route comes in by another way."""
     page = gen.http_page()
     ctx: Any = SimpleNamespace(metrics=Metrics(), metadata=SimpleNamespace(turns=FairTurns()))
-    door: Any = SimpleNamespace(ctx=ctx)
-    # Without its Amazon doors, which are in front of the application and have one route.
-    app = build_app(HttpState("1", 1, "c", "k", Catalogue(), lambda: None, lambda: None, door))
+    gateway: Any = SimpleNamespace(ctx=ctx)
+    # Without its SQS and SNS endpoints, which are in front of the application and have one route.
+    app = build_app(HttpState("1", 1, "c", "k", Catalogue(), lambda: None, lambda: None, gateway))
     assert isinstance(app, Starlette)
     (directory,) = app.routes
     assert isinstance(directory, RouteIndex)
@@ -89,7 +89,7 @@ def test_every_route_that_is_served_is_on_the_page() -> None:
         assert f"`{own.method} {API}{own.path}`" in page
 
 
-def test_every_action_of_the_amazon_doors_is_on_the_page() -> None:
+def test_every_sqs_and_sns_action_is_documented() -> None:
     page = gen.http_page()
     for action in (*SQS_ACTIONS, *SNS_ACTIONS):
         assert f"`{action}`" in page

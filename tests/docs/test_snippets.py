@@ -12,7 +12,7 @@ from tests.conftest import QUICK_GROUPS
 from tests.docs.pages import Block, blocks
 
 ADDRESSES = re.compile(r"localhost:(9092|8080)")
-# Those for Spark run in tests/spark, on the session that is there.
+# Spark snippets run in tests/spark, on the shared session.
 SNIPPETS = [
     block
     for block in blocks("python")
@@ -30,7 +30,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockProcess
 
 @pytest.mark.clients
 @pytest.mark.parametrize("block", SNIPPETS, ids=lambda block: block.page)
-def test_a_snippet_runs_as_shown(block: Block, broker: PenstockProcess) -> None:
+def test_documented_snippet_runs(block: Block, broker: PenstockProcess) -> None:
     source = block.text.replace("localhost:9092", broker.bootstrap)
     source = source.replace("http://localhost:8080", broker.http)
     done = subprocess.run(

@@ -54,7 +54,7 @@ def steps() -> list[Step]:
 
 
 class Reader:
-    """Somebody with a shell, and a worker in another."""
+    """A user with a shell, and a worker in another."""
 
     def __init__(self, folder: Path, broker: PenstockProcess) -> None:
         self._folder = folder
@@ -116,7 +116,7 @@ def _await(look: Callable[[], str], expected: str) -> None:
 
 
 @pytest.mark.clients
-def test_the_tutorial_works_from_top_to_bottom(fresh_broker: FreshBroker, tmp_path: Path) -> None:
+def test_tutorial_works_from_top_to_bottom(fresh_broker: FreshBroker, tmp_path: Path) -> None:
     reader = Reader(tmp_path, fresh_broker())
     try:
         for step in steps():
@@ -125,7 +125,7 @@ def test_the_tutorial_works_from_top_to_bottom(fresh_broker: FreshBroker, tmp_pa
         reader.stop()
 
 
-def test_the_tutorial_is_read_whole() -> None:
+def test_every_tutorial_block_is_parsed() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert page.count("\n```") == 2 * len(list(BLOCK.finditer(page)))
     assert {step.language for step in steps()} == {"sh", "python", "text"}

@@ -1,8 +1,8 @@
-"""Every decoder of bytes from outside, as a function that returns or raises what callers expect.
+"""Every decoder of bytes from outside, as a function that returns or raises an expected error.
 
-Anything else that comes out of one (a KeyError, a RecursionError, an OverflowError) is a bug: where
-it is called, nobody catches it. `TARGETS` is the table; `seeds` gives each something to begin with.
-`test_decoders` runs all of them for a moment, `make fuzz` for as long as one likes (`guided`).
+Any other error (a KeyError, a RecursionError, an OverflowError) is a bug: its caller does not catch
+it. `TARGETS` is the table; `seeds` gives each some inputs to begin with. `test_decoders` runs all
+of them for a moment, `make fuzz` for as long as one likes (`guided`).
 """
 
 import base64
@@ -73,7 +73,7 @@ def take(data: bytes, count: int) -> tuple[int, bytes]:
 
 
 def finished(work: Awaitable[Any]) -> Any:
-    """What a coroutine that never waits comes to."""
+    """Result of a coroutine that never waits."""
     try:
         next(iter(work.__await__()))
     except StopIteration as done:
@@ -133,7 +133,7 @@ def scram_server(data: bytes) -> None:
 
 def scram_client(data: bytes) -> None:
     challenge, _, outcome = data.partition(b"\n")
-    # What costs time on purpose is not asked for.
+    # Deliberately slow inputs are excluded.
     if b"i=4096" in challenge or b",i=" not in challenge:
         exchange = scram.ClientExchange("SCRAM-SHA-256", "bob", "secret", "nonce")
         exchange.final(challenge)

@@ -30,13 +30,13 @@ PIECES = [
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_what_broke_it_once_is_refused_or_read(name: str) -> None:
+def test_corpus_is_refused_or_read(name: str) -> None:
     for path in sorted((CORPUS / name).glob("*")):
         run(name, path.read_bytes())
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_damage_is_refused_or_read(name: str) -> None:
+def test_damaged_input_is_refused_or_read(name: str) -> None:
     rng = random.Random(7)
     known = list(seeds(name))
     for seed in known:
@@ -56,7 +56,7 @@ def test_garbage_is_refused_or_read(name: str, data: bytes) -> None:
     run(name, data)
 
 
-def test_every_decoder_has_somewhere_to_begin() -> None:
+def test_every_decoder_has_seeds() -> None:
     for name in TARGETS:
         assert len(list(seeds(name))) > 1, name
     folders = {path.name for path in CORPUS.glob("*") if path.is_dir()}

@@ -43,7 +43,7 @@ async def talk(server: HttpServer, chunks: list[bytes]) -> bytes:
 
 @given(st.lists(PIECES | st.binary(max_size=64), max_size=12))
 @run_with(in_new_loop)
-async def test_hostile_bytes_hurt_nobody_else(*, chunks: list[bytes]) -> None:
+async def test_hostile_bytes_do_not_affect_the_next_request(*, chunks: list[bytes]) -> None:
     server = await start_http("127.0.0.1", 0, state())
     try:
         with contextlib.suppress(OSError):  # hung up on while still talking

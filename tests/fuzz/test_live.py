@@ -1,9 +1,9 @@
-"""A live broker fed with nonsense: it stays up, stays small, and serves the next good client.
+"""A live broker with invalid input: it stays up, stays small, and serves the next valid client.
 
-Every API we declare gets valid requests with random content, the same cut short, with flipped
-bits, with absurd counts and with empty arrays, at every version. Besides those come frames that
-are no requests at all, and batches that are not what their header says. `PENSTOCK_FUZZ_SEED`
-replays a run, `PENSTOCK_FUZZ_ROUNDS` makes it longer.
+Every declared API gets valid requests with random content, truncated ones, with flipped bits, with
+absurd counts and with empty arrays, at every version. Besides those come frames that are not
+requests, and batches that contradict their header. `PENSTOCK_FUZZ_SEED` replays a run,
+`PENSTOCK_FUZZ_ROUNDS` makes it longer.
 """
 
 import os
@@ -37,7 +37,7 @@ TOPIC = "good-records"
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockProcess]:
-    """A broker of this module's own, so that its log and memory tell about these tests only."""
+    """A broker of this module's own, so that its log and memory belong to these tests only."""
     process = PenstockProcess(tmp_path_factory.mktemp("fuzz") / "data")
     produce_one(process.bootstrap)
     yield process
@@ -97,7 +97,7 @@ def throw(bootstrap: str, frames: list[bytes]) -> None:
                 connection.sendall(sent)
                 connection.recv(65_536)
         except (TimeoutError, ConnectionError):
-            # A long poll, an incomplete frame or a closed door: all are fine answers.
+            # A long poll, an incomplete frame or a closed connection: all are fine answers.
             continue
 
 
@@ -153,7 +153,7 @@ def spoiled(chance: random.Random, frame: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("key", sorted(REQUESTS), ids=lambda key: wire_of(REQUESTS[key]).name)
-def test_every_api_survives_spoiled_requests(target: PenstockProcess, key: int) -> None:
+def test_every_api_survives_invalid_requests(target: PenstockProcess, key: int) -> None:
     chance = random.Random(f"{SEED} {key}")
     declared = REQUESTS[key]
     low, high = wire_of(declared).versions
@@ -181,7 +181,7 @@ def test_every_api_survives_spoiled_requests(target: PenstockProcess, key: int) 
     ],
     ids=["huge", "minus-one", "lowest", "zero", "one-byte", "short-header", "http", "tls"],
 )
-def test_a_frame_that_is_none_closes_the_connection(target: PenstockProcess, sent: bytes) -> None:
+def test_invalid_frame_closes_the_connection(target: PenstockProcess, sent: bytes) -> None:
     assert exchange(target.bootstrap, sent) is None
 
 
@@ -190,17 +190,17 @@ def test_random_bytes_close_the_connection_or_wait_for_more(target: PenstockProc
     throw(target.bootstrap, [chance.randbytes(chance.randrange(1, 5_000)) for _ in range(100)])
 
 
-def test_an_unknown_api_closes_the_connection(target: PenstockProcess) -> None:
+def test_unknown_api_closes_the_connection(target: PenstockProcess) -> None:
     for key in (-1, 4, 999, 32_767):
         assert exchange(target.bootstrap, probe.frame(key, 0, 1, bytes(8))) is None
 
 
-def test_an_unknown_version_closes_the_connection(target: PenstockProcess) -> None:
+def test_unknown_version_closes_the_connection(target: PenstockProcess) -> None:
     for version in (-1, 99, 32_767):
         assert exchange(target.bootstrap, probe.frame(probe.METADATA, version, 1, bytes(8))) is None
 
 
-def test_an_unknown_version_of_api_versions_is_answered_at_version_0(
+def test_unknown_api_versions_version_is_answered_at_version_0(
     target: PenstockProcess,
 ) -> None:
     answer = exchange(target.bootstrap, probe.frame(API_VERSIONS, 99, 41, b"\0\2a\2b\0"))
@@ -210,21 +210,21 @@ def test_an_unknown_version_of_api_versions_is_answered_at_version_0(
     assert count >= 1
 
 
-def test_a_batch_with_a_wrong_crc_is_corrupt(target: PenstockProcess) -> None:
+def test_batch_with_a_wrong_crc_is_corrupt(target: PenstockProcess) -> None:
     batch = bytearray(probe.single_record_batch(b"value", 1))
     batch[-1] ^= 1
     assert produce_answer(target.bootstrap, TOPIC, bytes(batch)) == ErrorCode.CORRUPT_MESSAGE
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3, 127, 255])
-def test_a_batch_of_another_format_is_refused(target: PenstockProcess, magic: int) -> None:
+def test_batch_of_another_format_is_refused(target: PenstockProcess, magic: int) -> None:
     batch = bytearray(probe.single_record_batch(b"value", 1))
     batch[16] = magic
     code = ErrorCode.INVALID_RECORD if magic < 2 else ErrorCode.CORRUPT_MESSAGE
     assert produce_answer(target.bootstrap, TOPIC, bytes(batch)) == code
 
 
-def test_a_batch_that_lies_about_its_records_is_refused(target: PenstockProcess) -> None:
+def test_batch_with_a_false_record_count_is_refused(target: PenstockProcess) -> None:
     for at, lie in ((57, 2**31 - 1), (57, 0), (57, -1), (23, 5), (23, -1), (8, 2**31 - 1)):
         batch = bytearray(probe.single_record_batch(b"value", 1))
         struct.pack_into(">i", batch, at, lie)
@@ -241,13 +241,13 @@ def test_every_damaged_byte_of_a_batch_is_noticed(target: PenstockProcess) -> No
         assert produce_answer(target.bootstrap, TOPIC, bytes(batch)) != ErrorCode.NONE, at
 
 
-def test_producing_to_an_unknown_topic_says_so(target: PenstockProcess) -> None:
+def test_producing_to_an_unknown_topic_is_refused(target: PenstockProcess) -> None:
     batch = probe.single_record_batch(b"value", 1)
-    answer = produce_answer(target.bootstrap, "nobody-made-this", batch)
+    answer = produce_answer(target.bootstrap, "unknown-topic", batch)
     assert answer == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_many_half_open_connections_cost_little(target: PenstockProcess) -> None:
+def test_many_half_open_connections_take_little_memory(target: PenstockProcess) -> None:
     """Each promises a megabyte and sends four bytes of it."""
     before_mib = proc.rss_mib(target.pid)
     waiting: list[socket.socket] = []

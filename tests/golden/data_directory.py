@@ -2,9 +2,10 @@
 
     python -m tests.golden.data_directory tests/fixtures/data-of-everything.tar.xz
 
-It is made once, by the version whose data later versions have to open, so this module keeps to what
-every version has: Kafka's protocol by librdkafka, HTTP, SQS by boto3, and the command line. Beside
-`data/` the archive has `told.json`: ids and tokens that the broker gave, for the test to use.
+It is made once, by the version whose data later versions have to open, so this module uses only
+what every version has: Kafka's protocol by librdkafka, HTTP, SQS by boto3, and the command line.
+Beside `data/` the archive has `told.json`: ids and tokens that the broker gave, for the test to
+use.
 """
 
 import argparse
@@ -130,7 +131,7 @@ class Visitor:
         )["messages"]
         return placed
 
-    def letters(self, topic: str) -> list[dict[str, Any]]:
+    def dead_letters(self, topic: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.ask("GET", f"/dlq/{topic}")["letters"]
         return found
 
@@ -243,11 +244,11 @@ def _queue(visitor: Visitor) -> dict[str, Any]:
     for name in ("rejected", "returned"):
         visitor.ask("POST", "/reject", {"receipts": [receipts[name]], **why})
     visitor.ask("POST", "/nack", {"receipts": [receipts["again"]], "delay_ms": 0})
-    eventually(lambda: len(visitor.letters("jobs.dlq")) == 2, "two dead letters")
-    letter = next(
-        one for one in visitor.letters("jobs.dlq") if one["message"]["payload"] == "returned"
+    eventually(lambda: len(visitor.dead_letters("jobs.dlq")) == 2, "two dead letters")
+    dead_letter = next(
+        one for one in visitor.dead_letters("jobs.dlq") if one["message"]["payload"] == "returned"
     )
-    visitor.ask("POST", "/dlq/jobs.dlq/redrive", {"letters": [letter["letter"]]})
+    visitor.ask("POST", "/dlq/jobs.dlq/redrive", {"letters": [dead_letter["letter"]]})
     visitor.publish(
         "jobs",
         {"payload": "far", "deliver_at_ms": FAR_MS},
@@ -308,7 +309,7 @@ def _sqs(visitor: Visitor, key: Sequence[str]) -> dict[str, Any]:
             Endpoint=arn["QueueArn"],
             Attributes={"RawMessageDelivery": "true"},
         )
-    # The queue's retention would end its messages: it is a topic, so it is told otherwise.
+    # The queue's retention would delete its messages: it is a topic, so its config is changed.
     visitor.ask("PATCH", "/topics/sqs-work/configs", {"retention.ms": "-1"})
     return {"message_id": message_id, "sns_topic": topic}
 

@@ -63,7 +63,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path, fresh_broker: FreshBr
     return Visitor(process, ports), json.loads((tmp_path / TOLD).read_text())
 
 
-def test_everything_is_served(opened: Opening) -> None:
+def test_data_of_an_earlier_version_is_served(opened: Opening) -> None:
     """One broker for all of it: each part is a function below."""
     visitor, told = opened
     assert "offline" not in visitor.process.log()
@@ -200,10 +200,13 @@ def _registry(visitor: Visitor, told: dict[str, Any]) -> None:
 
 
 def _queue(visitor: Visitor, told: dict[str, Any]) -> None:
-    (letter,) = visitor.letters("jobs.dlq")
-    assert letter["message"]["payload"] == "rejected"
-    assert (letter["error_class"], letter["error_message"]) == ("ValueError", "no such customer")
-    assert letter["source"]["topic"] == "jobs"
+    (dead_letter,) = visitor.dead_letters("jobs.dlq")
+    assert dead_letter["message"]["payload"] == "rejected"
+    assert (dead_letter["error_class"], dead_letter["error_message"]) == (
+        "ValueError",
+        "no such customer",
+    )
+    assert dead_letter["source"]["topic"] == "jobs"
     # A receipt of then is understood: its lease has ended, and it is one of this cluster's.
     with pytest.raises(AssertionError) as refused:
         visitor.ask("POST", "/ack", {"receipt": told["receipt"]})
@@ -223,7 +226,7 @@ def _queue(visitor: Visitor, told: dict[str, Any]) -> None:
     assert visitor.poll("jobs", "workers", 10) == [], "what is delayed is not delivered"
     stands = visitor.ask("GET", "/topics/jobs/queues/workers")
     assert "delayed" in json.dumps(stands)
-    redriven = visitor.ask("POST", "/dlq/jobs.dlq/redrive", {"letters": [letter["letter"]]})
+    redriven = visitor.ask("POST", "/dlq/jobs.dlq/redrive", {"letters": [dead_letter["letter"]]})
     assert redriven["letters"] == 1
     (message,) = eventually(lambda: visitor.poll("jobs", "workers", 10), "the redriven one")
     assert message["payload"] == "rejected"
@@ -324,7 +327,7 @@ def _sqs(visitor: Visitor, told: dict[str, Any]) -> None:
 
 
 def _goes_on(visitor: Visitor) -> None:
-    """What is written now is there after a kill, beside what was there before."""
+    """New records are there after a kill, beside the old ones."""
     ends = [len(read(visitor, "orders", partition)) for partition in (0, 1)]
     producer = Producer({"bootstrap.servers": visitor.bootstrap, "enable.idempotence": True})
     for partition in (0, 1):

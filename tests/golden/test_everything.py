@@ -1,10 +1,10 @@
-"""A net below the families: every struct of the package, and every word that it writes as such.
+"""Every msgspec struct of the package, and every constant text that it stores.
 
 `everything.json` has no names of samples: it holds the encodings of all msgspec structs, with all
-fields set, and the words among the constants of the modules that are no plain identifiers: header
+fields set, and the texts among the constants of the modules that are not plain identifiers: header
 names, keys, endings of files, names of topics. Classes, modules and constants may be renamed at
-will; an encoding or a word that is stored and not found any more fails. New ones are added by
-`python -m tests.golden.write`.
+will; an encoding or a text that is stored and no longer found fails. New ones are added by `python
+-m tests.golden.write`.
 """
 
 import importlib
@@ -31,7 +31,7 @@ PROSE: Final = ("penstock.cli", "penstock.testing", "penstock.observability")
 
 
 class Net:
-    """What is stored, and what there is."""
+    """Stored and current encodings."""
 
     name = "everything"
     path = FOLDER / "everything.json"
@@ -113,11 +113,11 @@ def _is_word(text: str) -> bool:
 BOOK: Final = Net()
 
 
-def test_no_encoding_of_a_struct_is_lost() -> None:
+def test_no_struct_encoding_is_lost() -> None:
     lost = BOOK.lost("structs")
     assert not lost, f"no struct is encoded like this any more; {ADVICE}"
 
 
-def test_no_word_is_lost() -> None:
+def test_no_constant_is_lost() -> None:
     lost = BOOK.lost("words")
     assert not lost, f"no constant has this value any more; {ADVICE}"

@@ -147,7 +147,7 @@ async def _fill_store(path: str) -> None:
 BOOK: Final = Book("files", _samples)
 
 
-def test_the_bytes_stay_as_they_are() -> None:
+def test_bytes_are_unchanged() -> None:
     BOOK.check_all()
 
 
@@ -167,7 +167,7 @@ def _restored(kind: str) -> SimDisk:
 
 @pytest.mark.parametrize("kind", ["plain", "encrypted"])
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_a_stored_log_opens(kind: str, is_clean: bool) -> None:
+def test_stored_log_opens(kind: str, is_clean: bool) -> None:
     disk = _restored(kind)
     ring = make_keyring() if kind == "encrypted" else None
     states = data_directory.take_clean_states(disk, DATA, LIFE) if kind == "plain" else None
@@ -198,7 +198,7 @@ def test_stored_files_of_a_node_are_read() -> None:
     assert states[NAME].end_offset == 8
 
 
-def test_a_report_is_compressed_json() -> None:
+def test_node_report_is_compressed_json() -> None:
     """Reports go into the store in pieces of this."""
     data = BOOK.stored()["report of a node, full"]
     packed = zlib.decompress(zlib.compress(data))
@@ -206,7 +206,7 @@ def test_a_report_is_compressed_json() -> None:
     assert isinstance(full(NodeReport).logs[0], LogReport)
 
 
-def test_a_stored_database_opens() -> None:
+def test_stored_database_opens() -> None:
     text = BOOK.stored()["embedded store"].decode()
 
     async def read() -> dict[str, bytes]:

@@ -27,7 +27,7 @@ VALUES: Final[dict[str, tuple[type[Any], Callable[[bytes], Any]]]] = {
     "share member": (records.ShareMemberValue, records.read_share_member),
 }
 PARTS: Final = {records.Embedded}
-"""Structs inside of others: they are in the full samples."""
+"""Nested structs: they are in the full samples."""
 OF_GROUPS: Final = {
     "classic group": RecordKind.CLASSIC_GROUP,
     "consumer group": RecordKind.CONSUMER_GROUP,
@@ -80,11 +80,11 @@ BOOK: Final = Book("groups_topic", _samples)
 
 
 @pytest.mark.parametrize("sample", BOOK.samples, ids=str)
-def test_the_bytes_stay_as_they_are(sample: Sample) -> None:
+def test_bytes_are_unchanged(sample: Sample) -> None:
     BOOK.check(sample)
 
 
-def test_nothing_is_lost() -> None:
+def test_no_sample_is_lost() -> None:
     BOOK.check_names()
 
 
@@ -98,7 +98,7 @@ def test_every_kind_of_key_has_a_sample() -> None:
     assert {records.kind_of(key) for key in keys} == set(RecordKind)
 
 
-def test_no_value_is_taken_for_another_kind() -> None:
+def test_values_of_different_kinds_are_distinguished() -> None:
     for name, (kind, _) in VALUES.items():
         data = records.encode(full(kind))
         for other, (_, read) in VALUES.items():

@@ -1,5 +1,6 @@
 """Records that Penstock writes into topics of users and of its own: dead letters, retries, copies,
-envelopes, audit entries; and what it writes beside positions of groups of its own."""
+envelopes, audit entries; and commit metadata of its own groups.
+"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -87,17 +88,17 @@ def _recorded(name: str, record: Record) -> Sample:
 
 def _dead_letters() -> Iterator[Sample]:
     source = dead_letter_format.RecordSource("orders", 3, "sales")
-    letter = dead_letter_format.dead_letter_record(
+    dead_letter = dead_letter_format.dead_letter_record(
         source, DeadLetter(70_000, FAILURE), BURIED, NOW_MS
     )
-    yield _recorded("dead letter", letter)
+    yield _recorded("dead letter", dead_letter)
     hollow = dead_letter_format.dead_letter_record(
         source, DeadLetter(7, DeliveryFailure(1, 0, 2, 3)), None, NOW_MS
     )
     yield _recorded("dead letter of a record that is gone", hollow)
 
 
-def _letter() -> Any:
+def _dead_letter() -> Any:
     source = dead_letter_format.RecordSource("orders", 3, "sales")
     record = dead_letter_format.dead_letter_record(
         source, DeadLetter(70_000, FAILURE), BURIED, NOW_MS
@@ -108,7 +109,7 @@ def _letter() -> Any:
 
 
 def _redrives() -> Iterator[Sample]:
-    yield _recorded("redriven record", redrive.redriven_record(_letter(), NOW_MS + 1))
+    yield _recorded("redriven record", redrive.redriven_record(_dead_letter(), NOW_MS + 1))
     yield Sample("group of a redrive", open.cursor_group("orders.dlq").encode())
     note = open.encode_settled_offsets(TOPIC_ID, [5, 6, 70_000])
     assert note is not None
@@ -116,14 +117,19 @@ def _redrives() -> Iterator[Sample]:
     yield Sample("note of a redrive", note.encode(), [(5, 6), (70_000, 70_000)], runs)
     cluster: Any = SimpleNamespace(random=None)
     clock = FixedClock()
-    for name, errand in (
+    for name, request in (
         ("full", RedriveRequest("orders.dlq", "run 1", "User:ann", CHOSEN, to="elsewhere")),
         ("minimal", RedriveRequest("orders.dlq", "run 1", "User:ann")),
         ("purge", RedriveRequest("orders.dlq", "run 1", "User:ann", purges=True)),
-        ("edit", RedriveRequest("orders.dlq", "run 1", "User:ann", revise=lambda letter: letter)),
+        (
+            "edit",
+            RedriveRequest(
+                "orders.dlq", "run 1", "User:ann", revise=lambda dead_letter: dead_letter
+            ),
+        ),
     ):
-        redriver = Redriver(cluster, clock, errand)
-        entry = redriver._entry(TopicPartition("orders.dlq", 1), [_letter()])
+        redriver = Redriver(cluster, clock, request)
+        entry = redriver._entry(TopicPartition("orders.dlq", 1), [_dead_letter()])
         yield _recorded(f"entry of an errand, {name}", entry)
     names = (redrive.AUDIT, open.DEAD_LETTERS, open.SUFFIX)
     yield Sample("names of redrives", " ".join(names).encode())
@@ -223,33 +229,36 @@ BOOK: Final = Book("messages", _samples)
 
 
 @pytest.mark.parametrize("sample", BOOK.samples, ids=str)
-def test_the_bytes_stay_as_they_are(sample: Sample) -> None:
+def test_bytes_are_unchanged(sample: Sample) -> None:
     BOOK.check(sample)
 
 
-def test_nothing_is_lost() -> None:
+def test_no_sample_is_lost() -> None:
     BOOK.check_names()
 
 
-def test_a_stored_dead_letter_is_understood() -> None:
+def test_stored_dead_letter_is_decoded() -> None:
     (record,) = _read_batch(BOOK.stored()["dead letter"])
-    letter = read_letter(
+    dead_letter = read_letter(
         FetchedRecord("orders.dlq", 1, 5, NOW_MS, record.key, record.value, record.headers)
     )
-    assert letter.source == ("orders", 3, 70_000)
-    assert (letter.group, letter.attempts) == ("sales", 4)
-    assert (letter.error_class, letter.error_message) == ("ValueError", FAILURE.error_message)
-    assert letter.own_headers == OWN
+    assert dead_letter.source == ("orders", 3, 70_000)
+    assert (dead_letter.group, dead_letter.attempts) == ("sales", 4)
+    assert (dead_letter.error_class, dead_letter.error_message) == (
+        "ValueError",
+        FAILURE.error_message,
+    )
+    assert dead_letter.own_headers == OWN
     (redriven,) = _read_batch(BOOK.stored()["redriven record"])
     again = read_letter(FetchedRecord("orders.dlq", 1, 5, NOW_MS, None, None, redriven.headers))
     assert again.redrives == 1
 
 
-def test_a_stored_note_of_a_copy_is_understood() -> None:
+def test_stored_copy_progress_is_decoded() -> None:
     offset, _, metadata = BOOK.stored()["note of a copy"].decode().partition(" ")
     words = metadata.split()
     assert (int(offset), words) == (5, ["v1", "70000"])
 
 
-def test_codes_are_told_by_kafkas_names() -> None:
+def test_error_codes_have_their_kafka_names() -> None:
     assert ErrorCode(3).name == "UNKNOWN_TOPIC_OR_PARTITION"

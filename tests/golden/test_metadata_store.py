@@ -87,11 +87,11 @@ BOOK: Final = Book("metadata_store", _samples)
 
 
 @pytest.mark.parametrize("sample", BOOK.samples, ids=str)
-def test_the_bytes_stay_as_they_are(sample: Sample) -> None:
+def test_bytes_are_unchanged(sample: Sample) -> None:
     BOOK.check(sample)
 
 
-def test_nothing_is_lost() -> None:
+def test_no_sample_is_lost() -> None:
     BOOK.check_names()
 
 

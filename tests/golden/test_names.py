@@ -1,4 +1,4 @@
-"""Names and numbers that others use: APIs, metrics, configs, routes, actions, commands, enums.
+"""Public names and numbers: APIs, metrics, configs, routes, actions, commands, enums.
 
 Prose beside them (help texts, descriptions) is not pinned.
 """
@@ -163,9 +163,9 @@ BOOK: Final = Book("names", _samples)
 
 
 @pytest.mark.parametrize("sample", BOOK.samples, ids=str)
-def test_the_names_stay_as_they_are(sample: Sample) -> None:
+def test_names_are_unchanged(sample: Sample) -> None:
     BOOK.check(sample)
 
 
-def test_nothing_is_lost() -> None:
+def test_no_name_is_lost() -> None:
     BOOK.check_names()

@@ -63,7 +63,7 @@ BOOK: Final = Book("own_messages", _samples)
 
 
 @pytest.mark.parametrize("sample", BOOK.samples, ids=str)
-def test_the_bytes_stay_as_they_are(sample: Sample) -> None:
+def test_bytes_are_unchanged(sample: Sample) -> None:
     BOOK.check(sample)
 
 

@@ -35,7 +35,7 @@ PARTS: Final = {
     delivery_state.DeliveryFailure,
     delivery_state.DeadLetterBatch,
 }
-"""Structs inside of others: they are in the full samples."""
+"""Nested structs: they are in the full samples."""
 QUEUE: Final = QueueKey("sales", bytes(range(16)), 300)
 
 
@@ -100,11 +100,11 @@ BOOK: Final = Book("queue_state", _samples)
 
 
 @pytest.mark.parametrize("sample", BOOK.samples, ids=str)
-def test_the_bytes_stay_as_they_are(sample: Sample) -> None:
+def test_bytes_are_unchanged(sample: Sample) -> None:
     BOOK.check(sample)
 
 
-def test_nothing_is_lost() -> None:
+def test_no_sample_is_lost() -> None:
     BOOK.check_names()
 
 

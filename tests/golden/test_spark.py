@@ -1,4 +1,4 @@
-"""What Spark's checkpoints, archives and tables hold, and what queries keep in the cluster."""
+"""Contents of Spark's checkpoints, archives and tables, and state of queries in the cluster."""
 
 import json
 import tempfile
@@ -136,9 +136,9 @@ BOOK: Final = Book("spark", _samples)
 
 
 @pytest.mark.parametrize("sample", BOOK.samples, ids=str)
-def test_the_bytes_stay_as_they_are(sample: Sample) -> None:
+def test_bytes_are_unchanged(sample: Sample) -> None:
     BOOK.check(sample)
 
 
-def test_nothing_is_lost() -> None:
+def test_no_sample_is_lost() -> None:
     BOOK.check_names()

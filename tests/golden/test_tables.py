@@ -105,15 +105,15 @@ BOOK: Final = Book("tables", _samples)
 
 
 @pytest.mark.parametrize("sample", BOOK.samples, ids=str)
-def test_the_bytes_stay_as_they_are(sample: Sample) -> None:
+def test_bytes_are_unchanged(sample: Sample) -> None:
     BOOK.check(sample)
 
 
-def test_nothing_is_lost() -> None:
+def test_no_sample_is_lost() -> None:
     BOOK.check_names()
 
 
-def test_a_stored_dedup_table_is_used() -> None:
+def test_stored_dedup_table_is_used() -> None:
     with closing(sqlite3.connect(":memory:")) as database:
         database.executescript(BOOK.stored()["dedup store"].decode())
         found = database.execute("SELECT id, done FROM penstock_dedup ORDER BY id").fetchall()

@@ -1,4 +1,4 @@
-"""What clients keep and bring back: receipts, tokens of pages, ids; and attributes as headers."""
+"""Tokens that clients store: receipts, page tokens, ids; and attributes as headers."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -78,15 +78,15 @@ BOOK: Final = Book("tokens", _samples)
 
 
 @pytest.mark.parametrize("sample", BOOK.samples, ids=str)
-def test_the_bytes_stay_as_they_are(sample: Sample) -> None:
+def test_bytes_are_unchanged(sample: Sample) -> None:
     BOOK.check(sample)
 
 
-def test_nothing_is_lost() -> None:
+def test_no_sample_is_lost() -> None:
     BOOK.check_names()
 
 
-def test_attributes_come_back_with_their_types() -> None:
+def test_attributes_round_trip_with_their_types() -> None:
     stored = BOOK.stored()
     prefix = "attribute "
     headers = tuple(

@@ -97,7 +97,7 @@ def run(
     verdict = check(WORKLOADS[workload].model, history)
     cell.text = f"{verdict.text}\n{cell.text}".strip()
     if verdict.word != OK:
-        # What was wrong outweighs what was late.
+        # Wrong results outweigh late ones.
         cell.verdict = verdict.word
     return cell
 

@@ -59,7 +59,7 @@ def _flip(stage: Stage, path: Path) -> None:
 
 
 def spoil_one(stage: Stage, spoil: Spoil) -> None:
-    """The others go on meanwhile."""
+    """The rest of the cluster continues meanwhile."""
     victim = stage.whole().leader
     node = stage.node(victim)
     node.kill()
@@ -96,7 +96,7 @@ def roll_back(stage: Stage) -> None:
 
 
 def roll_back_alone(stage: Stage) -> None:
-    """The same while the others go on."""
+    """The same while the rest of the cluster continues."""
     victim = stage.whole().leader
     node, data = stage.node(victim), stage.data_of(victim)
     copy = data.with_name(f"{data.name}-before")

@@ -65,7 +65,7 @@ def follower_alone(stage: Stage) -> None:
 
 
 def minority_has_etcd(stage: Stage) -> None:
-    """Most nodes are on the side without etcd: nobody may be elected there."""
+    """Most nodes are on the side without etcd: no leader may be elected there."""
     leader = stage.whole().leader
     with cut(stage, both(stage.others(leader), [leader, ETCD])):
         stage.hold(2, 8)
@@ -88,7 +88,7 @@ def leader_is_not_heard(stage: Stage) -> None:
         stage.hold(1, 8)
 
 
-def leader_hears_nobody(stage: Stage) -> None:
+def leader_receives_nothing(stage: Stage) -> None:
     leader = stage.whole().leader
     with cut(stage, one_way([*stage.others(leader), ETCD], [leader])):
         stage.load.wait_progress()
@@ -128,7 +128,7 @@ def two_without_each_other(stage: Stage) -> None:
         stage.hold(1, 8)
 
 
-def nobody_hears_anybody(stage: Stage) -> None:
+def all_nodes_are_isolated(stage: Stage) -> None:
     """No node reaches another: nothing may be acknowledged."""
     stage.whole()
     nodes = list(stage.cluster.nodes)
@@ -203,7 +203,7 @@ def kill_etcd_and_leader(stage: Stage) -> None:
 
 
 def step_leader(stage: Stage) -> None:
-    """Forward or back, and again to where the others are."""
+    """Forward or back, and again to the time of the other nodes."""
     _step(stage, [stage.whole().leader])
 
 
@@ -280,7 +280,7 @@ KINDS: Mapping[str, Sequence[Fault]] = {
         ring,
         leader_is_not_heard,
         minority_has_etcd,
-        leader_hears_nobody,
+        leader_receives_nothing,
         follower_alone,
         leader_alone_from_all,
     ),
@@ -289,7 +289,7 @@ KINDS: Mapping[str, Sequence[Fault]] = {
         two_without_each_other,
         leader_not_heard_by_followers,
         leader_does_not_hear_followers,
-        nobody_hears_anybody,
+        all_nodes_are_isolated,
     ),
     "etcd": (kill_etcd, pause_etcd, kill_etcd_and_leader, etcd_is_not_reached),
     "clocks": (step_leader, step_all, step_and_kill, step_follower, step_and_restart, strobe),

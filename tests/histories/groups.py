@@ -1,8 +1,8 @@
-"""Consumer groups (KIP-848) byte for byte: members own partitions, positions are kept and told.
+"""Consumer groups (KIP-848) byte for byte: members own partitions, offsets are stored and returned.
 
-Members heartbeat, leave and come again. A partition is a member's from the heartbeat that gave it
-until the member was told to give it up, or could have been expired: its session after the latest
-heartbeat that was answered. A second group has no members: anybody keeps its positions.
+Members heartbeat, leave and return. A partition is a member's from the heartbeat that assigned it
+until the member was told to revoke it, or could have been expired: its session after the latest
+heartbeat that was answered. A second group has no members: any client commits its offsets.
 """
 
 import itertools
@@ -66,11 +66,11 @@ class Groups(Workload):
     def prepare(self) -> None:
         self.create(TOPIC, PARTITIONS)
         self.numbers = itertools.count(1)
-        # The topic of positions is made when somebody asks for it first.
+        # The offsets topic is created by the first request for it.
         asker, deadline = Asker(self, self._chance()), time.monotonic() + 60.0
         while not isinstance(asker.told(NOBODYS, list(range(PARTITIONS))), dict):
             if time.monotonic() > deadline:
-                raise TimeoutError("nobody coordinates groups")
+                raise TimeoutError("no node coordinates groups")
             time.sleep(0.1)
 
     def begin(self) -> None:
@@ -87,12 +87,12 @@ class Groups(Workload):
             deadline = time.monotonic() + 60.0
             while not last.ask(group):
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"nobody tells where {group} is")
+                    raise TimeoutError(f"no node returns where {group} is")
                 time.sleep(0.1)
 
 
 class Asker:
-    """Connections to whoever coordinates a group, found again when it is somebody else."""
+    """Connections to the coordinator of a group, found again when it moves."""
 
     def __init__(self, workload: Groups, chance: Any) -> None:
         self._workload, self.chance = workload, chance
@@ -170,7 +170,7 @@ class Asker:
 
 
 class _Commits:
-    """Somebody who keeps positions of the group without members."""
+    """A client that commits offsets of the group without members."""
 
     def __init__(self, workload: Groups, name: str) -> None:
         self._name, self._asker = name, Asker(workload, workload._chance())
@@ -181,7 +181,7 @@ class _Commits:
 
 
 class _Asks:
-    """Somebody who asks for the positions of either group."""
+    """A client that reads the offsets of either group."""
 
     def __init__(self, workload: Groups, name: str) -> None:
         self._workload, self._name = workload, name
@@ -219,7 +219,7 @@ class _Member:
         journal, chance = self._workload.journal, self._asker.chance
         began_ns = journal.now_ns()
         if any(line["until"] <= began_ns for line in self._owned.values()):
-            self._lose()  # Nobody answered for as long as the session is.
+            self._lose()  # No answer for as long as the session is.
         is_leaving = self._epoch != JOINS and chance.random() < LEAVES
         if is_leaving:
             self._give_up(list(self._owned))

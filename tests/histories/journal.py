@@ -52,7 +52,7 @@ class Journal:
     def __init__(self) -> None:
         self.lines: list[Line] = []
         self.oks_ns: list[int] = []
-        """When operations succeeded."""
+        """Times of successful operations."""
         self._began_ns = time.monotonic_ns()
 
     def now_ns(self) -> int:
@@ -80,7 +80,7 @@ class Journal:
         return Counter(line["outcome"] for line in list(self.lines))
 
     def reasons(self, outcome: str) -> Counter[str]:
-        """Why operations failed, or are not certain."""
+        """Reasons of failed or uncertain operations."""
         lines = [line for line in list(self.lines) if line["outcome"] == outcome]
         return Counter(f"{line['f']}: {line.get('why', 'no answer')}" for line in lines)
 

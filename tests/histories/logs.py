@@ -160,7 +160,7 @@ def read_to_end(
 
 
 def ends_of(admin: AdminClient, rows: list[TopicPartition], is_committed: bool) -> list[int] | None:
-    """None: not all of them are told yet."""
+    """None: not all of them are answered yet."""
     level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
     asked = {row: OffsetSpec.latest() for row in rows}
     try:

@@ -63,7 +63,7 @@ class Queue(Workload):
             self._run(f"w{n}", _Works(self, f"w{n}").step, 0.01)
 
     def ask(self, method: str, path: str, body: Any = None, luck: float = 0.0) -> tuple[int, Any]:
-        """One question to one node; raises Unknown where there is no answer that settles it."""
+        """One request to one node; raises Unknown without an answer that settles it."""
         nodes = list(self.cluster.nodes.values())
         where = urllib.parse.urlsplit(nodes[int(luck * len(nodes))].http)
         connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=ASK_S)
@@ -153,7 +153,7 @@ class Queue(Workload):
         deadline = time.monotonic() + FINISH_S
         while (ends := ends_of(admin, rows, False)) is None:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"nobody tells where {name} ends")
+                raise TimeoutError(f"no node returns where {name} ends")
         for row, end in zip(rows, ends, strict=True):
             start = TopicPartition(name, row.partition, 0)
             for message in read_all(settings, start, end, "read_committed"):

@@ -1,8 +1,8 @@
 """A cluster on a network, with clocks and with data directories that can be spoiled.
 
 Every node and etcd is in a network namespace of its own; clients are outside. Where clocks are to
-be stepped, nodes run with libfaketime, which is told the time of each by a file; only the clock of
-the calendar is stepped, the one that counts from the start of the machine never is.
+be stepped, nodes run with libfaketime, which reads the time of each from a file; only the wall
+clock is stepped, the monotonic one never is.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ ALONE_S = 6.0
 
 
 class NoClocks(Exception):
-    """There is no libfaketime; the message says how to have it."""
+    """There is no libfaketime; the message says how to install it."""
 
 
 class Clocks:
@@ -62,7 +62,7 @@ class Clocks:
         return ["env", *(f"{name}={value}" for name, value in settings.items())]
 
     def step(self, node: int, seconds: int) -> None:
-        """From now on it is so much ahead of the others, or behind."""
+        """Steps the node's clock ahead of the others, or behind."""
         new = self._files[node].with_suffix(".new")
         new.write_text(f"{seconds:+d}s\n")
         new.rename(self._files[node])
@@ -101,7 +101,7 @@ class Stage(Arena):
             end(node)
 
     def start_first(self, first: int) -> None:
-        """This one has some seconds to think that it is alone; then come the others."""
+        """Starts one node some seconds before the others."""
         nodes = self.cluster.nodes
         nodes[first].spawn()
         deadline = time.monotonic() + ALONE_S
@@ -128,7 +128,7 @@ class Stage(Arena):
 
 
 def end(node: NodeProcess) -> None:
-    """Waits for the end of a node that was told to; one that hangs is killed."""
+    """Waits for the end of a stopping node; one that hangs is killed."""
     try:
         node.wait(20.0)
     except subprocess.TimeoutExpired:

@@ -11,7 +11,7 @@ from tests.histories.checker import OK, require_checker
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
 
-def test_what_clients_were_told_while_a_leader_died_is_in_order(tmp_path: Path) -> None:
+def test_history_with_a_killed_leader_is_valid(tmp_path: Path) -> None:
     require_checker()
     try:
         cell = run("kills", "log", 0.1, 0, tmp_path / "cell")

@@ -91,7 +91,7 @@ LOGS: dict[str, tuple[str, Spoils]] = {
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_a_log_that_breaks_a_promise_is_named(name: str, tmp_path: Path) -> None:
+def test_invalid_log_history_is_named(name: str, tmp_path: Path) -> None:
     expect(tmp_path, "log", a_log(), *LOGS[name])
 
 
@@ -135,7 +135,7 @@ TRANSACTIONS: dict[str, tuple[str, Spoils]] = {
 
 
 @pytest.mark.parametrize("name", TRANSACTIONS)
-def test_transactions_that_break_a_promise_are_named(name: str, tmp_path: Path) -> None:
+def test_invalid_transaction_history_is_named(name: str, tmp_path: Path) -> None:
     expect(tmp_path, "transactions", some_transactions(), *TRANSACTIONS[name])
 
 
@@ -196,7 +196,7 @@ QUEUES: dict[str, tuple[str, Spoils]] = {
 
 
 @pytest.mark.parametrize("name", QUEUES)
-def test_a_queue_that_breaks_a_promise_is_named(name: str, tmp_path: Path) -> None:
+def test_invalid_queue_history_is_named(name: str, tmp_path: Path) -> None:
     expect(tmp_path, "queue", a_queue(), *QUEUES[name])
 
 
@@ -232,13 +232,13 @@ GROUPS: dict[str, tuple[str, Spoils]] = {
         "told 10, and",
         lambda rows: rows.insert(6, rows[4] | between(70, 75)),
     ),
-    "an offset that nobody committed": ("told 99", lambda rows: rows[-1].update(offset=99)),
+    "an offset that was never committed": ("told 99", lambda rows: rows[-1].update(offset=99)),
     "two owners": ("two owners: a 1", lambda rows: rows[6].update(between(80, 85))),
 }
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_a_group_that_breaks_a_promise_is_named(name: str, tmp_path: Path) -> None:
+def test_invalid_group_history_is_named(name: str, tmp_path: Path) -> None:
     expect(tmp_path, "groups", a_group(), *GROUPS[name])
 
 
@@ -251,14 +251,14 @@ GOOD: dict[str, Callable[[], list[Line]]] = {
 
 
 @pytest.mark.parametrize("model", GOOD)
-def test_a_history_that_keeps_all_promises_passes(model: str, tmp_path: Path) -> None:
+def test_valid_history_passes(model: str, tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     write(path, GOOD[model]())
     verdict = check(model, path)
     assert verdict.word == OK, verdict.text
 
 
-def test_one_lost_record_among_thousands_is_all_that_is_shown(tmp_path: Path) -> None:
+def test_only_the_lost_record_of_thousands_is_reported(tmp_path: Path) -> None:
     chance = random.Random(5)
     rows, now = [], 0
     for offset in range(6_000):

@@ -1,8 +1,8 @@
-"""Transactions that append to several partitions, and readers of what was committed.
+"""Transactions that append to several partitions, and readers of committed records.
 
-Each writer has a transactional id of its own. One transaction in six is aborted on purpose. Whoever
-cannot tell how a transaction ended begins again as a new producer with the same id, which ends what
-the one before left open.
+Each writer has a transactional id of its own. One transaction in six is aborted on purpose. A
+writer with an unknown outcome starts again as a new producer with the same id, which ends the
+transaction left open.
 """
 
 import time
@@ -110,7 +110,7 @@ class _Writes:
             if not error.txn_requires_abort():
                 call.info(error.name())
                 raise
-            # What asks for that has not been committed; it will not be, once it is aborted.
+            # The condition of an abort: it is not committed, and never will be once it is aborted.
             try:
                 producer.abort_transaction(STEP_S)
             except KafkaException:

@@ -1,8 +1,9 @@
-"""Base of every workload: clients in threads that ask for one thing after another, and a last look.
+"""Base of every workload: clients in threads that send one request after another, and a final
+check.
 
-A workload writes every operation into the journal and decides nothing itself. Its clients come back
-from whatever becomes of their nodes: what they were not told is `info`, and they ask for the next
-thing. What no node should ever tell them ends in `errors`.
+A workload writes every operation into the journal and decides nothing itself. Its clients survive
+any failure of their nodes: an operation without an answer is `info`, and they send the next one.
+Answers that no node should ever give end in `errors`.
 """
 
 import random

@@ -4,8 +4,8 @@
 
 Node 1 is of the older commit, nodes 2 and 3 of this tree, on one etcd. Idempotent writers, a
 transactional one and a queue over HTTP are at work while each node is killed once and started
-again; after each kill every node answers for schemas, positions, queues and dead letters. In the
-end the older node is replaced by one of this tree on the same directory, and all is checked again.
+again; after each kill every node answers for schemas, offsets, queues and dead letters. In the end
+the older node is replaced by one of this tree on the same directory, and all is checked again.
 """
 
 import argparse
@@ -169,7 +169,7 @@ class Run:
         self._visit(list(self.cluster.nodes.values()))
 
     def _visit(self, nodes: list[NodeProcess]) -> None:
-        """Each answers for what others lead: schemas, positions, queues, dead letters."""
+        """Each node answers for data led by others: schemas, offsets, queues, dead letters."""
         for node in nodes:
             self._schemas += 1
             subject = f"subject-{self._schemas}"
@@ -188,7 +188,7 @@ class Run:
             ask_patiently(node.http, "GET", "/dlq")
 
     def _commit(self, node: NodeProcess, nodes: list[NodeProcess]) -> None:
-        """A position that one node keeps is what the others tell."""
+        """An offset committed at one node is returned by the others."""
         group = f"readers-{self._schemas % 5}"
         wanted = TopicPartition("log-1", 0, self._schemas)
         self._with_consumer(

@@ -2,8 +2,8 @@
 
 A message that was published with an answer is settled in the end: acknowledged, or rejected and
 found among the dead letters. One whose acknowledgement was answered is not delivered again. A
-request without an answer may have been carried out or not, so its messages may come again. When
-all is settled every node says that nothing is left.
+request without an answer may have been carried out or not, so its messages may come again. When all
+is settled every node reports an empty queue.
 """
 
 import itertools
@@ -146,9 +146,9 @@ class Queueing:
             deadline = time.monotonic() + 60
             while True:
                 path = f"/dlq/{DEAD_LETTERS}?limit=1000"
-                letters = ask_patiently(node.http, "GET", path)["letters"]
-                counts = Counter(one["message"]["payload"] for one in letters)
-                assert counts.keys() <= self.rejected | self.in_doubt, "nobody rejected them"
+                dead_letters = ask_patiently(node.http, "GET", path)["letters"]
+                counts = Counter(one["message"]["payload"] for one in dead_letters)
+                assert counts.keys() <= self.rejected | self.in_doubt, "they were not rejected"
                 if counts.keys() >= self.rejected:
                     break
                 missing = sorted(self.rejected - counts.keys())

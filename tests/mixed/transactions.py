@@ -28,7 +28,7 @@ class Transactions:
         self.committed: list[int] = []
         self.aborted: set[int] = set()
         self.in_doubt: set[int] = set()
-        """Nobody said whether they count."""
+        """Transactions with an unknown outcome."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="transactions", daemon=True)
 
@@ -72,8 +72,9 @@ class Transactions:
     def _after(
         self, producer: Producer | None, error: KafkaException, number: int, *, is_committing: bool
     ) -> Producer | None:
-        """What goes on: the same producer where the transaction can be aborted, else a new one,
-        which ends what the old one left."""
+        """The producer that continues: the same one if the transaction can be aborted, else a new
+        one, which ends the transaction left open.
+        """
         told = error.args[0]
         if producer is not None and isinstance(told, KafkaError) and told.txn_requires_abort():
             try:
@@ -87,7 +88,7 @@ class Transactions:
         return None
 
     def check(self) -> int:
-        """What counts is there once in every partition and in order, and nothing else is."""
+        """Committed records are there once in every partition and in order, and nothing else is."""
         expected = set(self.committed)
         for partition, end in enumerate(high_watermarks(self._bootstrap, TOPIC, PARTITIONS)):
             found = [int(message.value() or b"") for message in self._read(partition, end)]

@@ -34,7 +34,7 @@ STEPS = 250
 
 
 class Anomaly(AssertionError):
-    """What no queue may do; the message names it."""
+    """Violated invariant of a queue; the message names it."""
 
 
 def _kind_of(arrival: Arrival) -> str:
@@ -61,8 +61,8 @@ class World:
     holders: dict[int, tuple[str, int]] = field(default_factory=dict)
     given_with: dict[int, list[int]] = field(default_factory=dict)
     """Records given in one go with a record, in this order, itself included."""
-    letters: set[int] = field(default_factory=set)
-    buried: set[int] = field(default_factory=set)
+    dead_letters: set[int] = field(default_factory=set)
+    written: set[int] = field(default_factory=set)
     ops: list[Op] = field(default_factory=list)
     base: bytes = field(default_factory=lambda: encode_snapshot(Snapshot(0)))
     crashes: int = 0
@@ -82,7 +82,7 @@ class World:
 
     def run(self) -> None:
         steps = [self.arrive, self.take, self.take, self.answer, self.answer, self.answer]
-        steps += [self.vanish, self.bury, self.crash, self.wait, self.drift]
+        steps += [self.vanish, self.write_dead_letters, self.crash, self.wait, self.drift]
         for _ in range(STEPS):
             self.rng.choice(steps)()
             self.check_start()
@@ -157,21 +157,25 @@ class World:
         self.let_go(lambda holder: holder[0] == member)
         self.note(outcome)
 
-    def bury(self) -> None:
-        """Plans a batch of letters, or ends the one that was planned, perhaps before a crash."""
+    def write_dead_letters(self) -> None:
+        """Plans a batch of dead letters, or ends the planned one, perhaps before a crash."""
         planned = self.machine.kept.dead_letter_batch
         if planned is not None and planned.offsets:
             self.ops += self.machine.finish_dead_letters()
             for offset in planned.offsets:
                 self.states[offset] = FINISHED
             return
-        archived = [offset for offset in sorted(self.letters) if self.states[offset] == ARCHIVED]
+        archived = [
+            offset for offset in sorted(self.dead_letters) if self.states[offset] == ARCHIVED
+        ]
         if archived:
             chosen = sorted(self.rng.sample(archived, self.rng.randint(1, len(archived))))
             sequence = planned.sequence if planned is not None else 0
-            require(sequence == len(self.buried), "a gap between batches of letters", sequence)
-            require(not self.buried & set(chosen), "buried twice", chosen)
-            self.buried |= set(chosen)
+            require(
+                sequence == len(self.written), "a gap between batches of dead letters", sequence
+            )
+            require(not self.written & set(chosen), "written twice", chosen)
+            self.written |= set(chosen)
             plan = DeadLetterBatch(1, b"t" * 16, 0, sequence, tuple(chosen), self.now)
             self.ops += self.machine.plan_dead_letters(plan)
 
@@ -182,7 +186,7 @@ class World:
         self.note(outcome)
 
     def drift(self) -> None:
-        """Time passes, and the machine is not told."""
+        """Advances the time without notifying the machine."""
         self.now += self.rng.randint(1, 60)
 
     def crash(self) -> None:
@@ -202,11 +206,11 @@ class World:
             and kept.dead_letter_batch.offsets
             and self.rng.random() < 0.5
         ):
-            self.bury()  # Letters do not wait for the records to be read again.
+            self.write_dead_letters()  # Dead letters do not wait for the records to be read again.
         self._arrive_again(self.infos[offset] for offset in range(start, self.end))
         archived = {offset for offset, state in self.states.items() if state == ARCHIVED}
-        found = {letter.offset for letter in self.machine.dead_letters()}
-        require(found == archived, "letters lost in a crash", archived ^ found)
+        found = {message.offset for message in self.machine.dead_letters()}
+        require(found == archived, "dead letters lost in a crash", archived ^ found)
 
     def _arrive_again(self, arrivals: Iterable[Arrival]) -> None:
         """In batches, each in the way that suits it."""
@@ -262,13 +266,17 @@ class World:
 
     def note(self, outcome: DeliveryOutcome) -> None:
         self.ops += outcome.ops
-        for letter in outcome.dead_letters:
-            require(letter.offset not in self.letters, "two letters for one", letter.offset)
-            state = self.states[letter.offset]
-            require(state != FINISHED, "acknowledged and dead-lettered", letter.offset)
-            self.letters.add(letter.offset)
-            self.states[letter.offset] = ARCHIVED
-            self.holders.pop(letter.offset, None)
+        for message in outcome.dead_letters:
+            require(
+                message.offset not in self.dead_letters,
+                "two dead letters for one record",
+                message.offset,
+            )
+            state = self.states[message.offset]
+            require(state != FINISHED, "acknowledged and dead-lettered", message.offset)
+            self.dead_letters.add(message.offset)
+            self.states[message.offset] = ARCHIVED
+            self.holders.pop(message.offset, None)
 
     def let_go(self, condition: Callable[[tuple[str, int]], bool]) -> None:
         for offset in [o for o, holder in self.holders.items() if condition(holder)]:
@@ -293,7 +301,7 @@ class World:
                     self.note(self.machine.accept("z", offset, offset, self.now))
                     self.states[offset] = FINISHED
                     del self.holders[offset]
-            self.bury()
+            self.write_dead_letters()
             if self.machine.kept.start == self.end:
                 return
         left = [offset for offset in range(self.end) if self.states[offset] != FINISHED]

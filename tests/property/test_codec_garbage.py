@@ -50,7 +50,7 @@ def test_garbage_is_refused_or_read_within_its_bytes(
 
 @given(messages, st.integers(0, 1000), st.data())
 @settings(max_examples=1500, deadline=None)
-def test_a_damaged_message_is_refused_or_read_within_its_bytes(
+def test_damaged_message_is_refused_or_read_within_its_bytes(
     which: tuple[type[Any], int], seed: int, data: st.DataObject
 ) -> None:
     damaged = bytearray(encoded(*which, seed))
@@ -67,7 +67,7 @@ def test_a_damaged_message_is_refused_or_read_within_its_bytes(
 
 
 @pytest.mark.parametrize("flexible", [False, True])
-def test_a_message_cut_short_anywhere_is_refused(flexible: bool) -> None:
+def test_truncated_message_is_refused(flexible: bool) -> None:
     for declared, version in MESSAGES:
         if declared.WIRE.is_flexible(version) is not flexible:
             continue
@@ -85,7 +85,7 @@ def test_a_message_cut_short_anywhere_is_refused(flexible: bool) -> None:
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda data: data[:4].hex())
-def test_absurd_lengths_allocate_nothing_to_speak_of(hostile: bytes) -> None:
+def test_absurd_lengths_allocate_little(hostile: bytes) -> None:
     for declared, version in MESSAGES:
         reader(declared, version)
     tracemalloc.start()
@@ -101,7 +101,7 @@ def test_absurd_lengths_allocate_nothing_to_speak_of(hostile: bytes) -> None:
 
 @given(st.binary(max_size=40))
 @settings(max_examples=500, deadline=None)
-def test_a_garbage_header_is_refused_or_read_within_its_bytes(data: bytes) -> None:
+def test_garbage_header_is_refused_or_read_within_its_bytes(data: bytes) -> None:
     try:
         *_, position = read_request_header(memoryview(data), 0, len(data))
     except PeerError:

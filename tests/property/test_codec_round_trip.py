@@ -1,4 +1,4 @@
-"""What is written reads back equal, at every version, wherever it lies in a buffer."""
+"""Encoded messages read back equal, at every version, at any position in a buffer."""
 
 import random
 from typing import Any
@@ -17,7 +17,7 @@ from tests.wire.instances import MESSAGES, make
     st.binary(max_size=20),
 )
 @settings(max_examples=1500, deadline=None)
-def test_a_message_reads_back_equal(
+def test_message_round_trips(
     which: tuple[type[Any], int], seed: int, before: bytes, after: bytes
 ) -> None:
     declared, version = which

@@ -49,7 +49,7 @@ WEIGHTS = {
 }
 
 QUIET = ("heal", "min isr", "prefer", "drain", "cut", "mend", "move", "cancel", "return empty")
-"""What happens to no partition that only dies and returns."""
+"""Actions that a partition with only deaths and returns does not see."""
 
 
 @dataclass
@@ -72,7 +72,7 @@ class World:
     copies: dict[int, list[tuple[list[int], int]]] = field(
         default_factory=lambda: {node: [] for node in NODES}
     )
-    """What each disk held when its node died."""
+    """Contents of each disk when its node died."""
     has_lost_disks: bool = False
 
     def leader(self) -> int | None:
@@ -158,7 +158,7 @@ class World:
             self.cuts[near] = self.cuts.get(near, frozenset()) | ({far} - {near})
 
     def check_reach(self) -> None:
-        """Nobody who might lead could do more than the leader."""
+        """No possible leader could do more than the leader."""
         record, leader = self.record, self.leader()
         if leader is None:
             return
@@ -172,7 +172,7 @@ class World:
         return found.level
 
     def write(self, amount: int) -> None:
-        """What is most of a partition's life: the ISR copies what is appended."""
+        """The most common action: the ISR copies appended entries."""
         for _ in range(amount):
             self.act("append", 0, 0)
         for member in self.record.isr:
@@ -180,7 +180,7 @@ class World:
         self.act("commit", 0, 0)
 
     def heal(self) -> None:
-        """Whoever is up catches up, and the controller sees it."""
+        """All live replicas catch up, and the controller sees it."""
         self.cuts.clear()
         self.act("control", 0, 0)
         for node in NODES:
@@ -295,7 +295,7 @@ def step(world: World, rng: random.Random, without: tuple[str, ...] = ()) -> Non
 
 @settings(max_examples=800, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_a_leader_has_everything_that_was_committed(seed: int) -> None:
+def test_leader_has_all_committed_records(seed: int) -> None:
     world, rng = begin(seed)
     for _ in range(60):
         step(world, rng)
@@ -306,7 +306,7 @@ def test_a_leader_has_everything_that_was_committed(seed: int) -> None:
 
 @settings(max_examples=800, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_a_replica_goes_back_only_to_follow_an_unclean_election(seed: int) -> None:
+def test_replica_truncates_committed_records_only_after_an_unclean_election(seed: int) -> None:
     """With nothing but deaths and returns there are many of those."""
     rng = random.Random(seed)
     world = World(Rules(1, unclean=True), initial_record(NODES[:3]))
@@ -316,7 +316,7 @@ def test_a_replica_goes_back_only_to_follow_an_unclean_election(seed: int) -> No
 
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_when_all_are_back_somebody_leads_and_a_move_ends(seed: int) -> None:
+def test_partition_recovers_when_all_replicas_return(seed: int) -> None:
     world, rng = begin(seed)
     for _ in range(40):
         step(world, rng, without=("damage", "return empty", "return old"))

@@ -26,7 +26,7 @@ Batch = tuple[int, bytes, int]
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[list[Batch], list[Batch]]:
-    """What a leader and a follower hold after some epochs that either of them led."""
+    """Logs of a leader and a follower after some epochs that either of them led."""
     leader: list[Batch] = []
     follower: list[Batch] = []
     for epoch in range(1, draw(st.integers(2, 8))):
@@ -58,7 +58,7 @@ def fill(log: Log, batches: list[Batch]) -> None:
 @settings(max_examples=60, deadline=None)
 @given(histories(), st.booleans(), st.sampled_from([200, 1_000_000]))
 @run_with(replicate)
-async def test_the_follower_becomes_the_leader(
+async def test_follower_log_becomes_equal_to_the_leader_log(
     node: Node,
     leader: ModelLeader,
     *,
@@ -86,7 +86,7 @@ async def test_the_follower_becomes_the_leader(
     await until(lambda: copy.log.durable_offset == led.log.end_offset)
     assert content(copy.log) == content(led.log)
     assert copy.log.epochs.encode() == led.log.epochs.encode()
-    # What both have was never cut: the follower did not go back behind it.
+    # Common records were never truncated: the follower did not go back behind them.
     lowest = sum(count for _, _, count in theirs[: shared(theirs, ours)])
     assert min(led.fetched) >= lowest
 

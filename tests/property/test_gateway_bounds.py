@@ -1,7 +1,8 @@
-"""Whatever the gateways take can be told to every Kafka client, in every version of every answer.
+"""Anything a gateway accepts can be returned to every Kafka client, in every version.
 
-Routes and actions are asked with values that their types allow and nobody expects; none of that is
-our bug (500), and afterwards groups and positions are listed and described as clients would.
+Routes and actions are called with values that their types allow and clients hardly send; none of
+them may end in an internal error (500), and afterwards groups and offsets are listed and described
+as clients would.
 """
 
 import contextlib
@@ -266,7 +267,7 @@ def run(on: Callable[..., None], test: Callable[[Web], Awaitable[None]]) -> None
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(REQUESTS, min_size=20, max_size=40))
-def test_no_request_is_a_bug_or_spoils_a_listing(requests: list[tuple[str, str, Any]]) -> None:
+def test_no_http_request_fails_or_breaks_a_listing(requests: list[tuple[str, str, Any]]) -> None:
     async def test(web: Web) -> None:
         for method, path, body in requests:
             answer = await web.ask(
@@ -279,7 +280,7 @@ def test_no_request_is_a_bug_or_spoils_a_listing(requests: list[tuple[str, str, 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(COMMITS, min_size=10, max_size=20))
-def test_no_commit_spoils_a_listing(commits: list[dict[str, Any]]) -> None:
+def test_no_offset_commit_breaks_a_listing(commits: list[dict[str, Any]]) -> None:
     async def test(web: Web) -> None:
         for body in commits:
             assert (await web.post("/offsets/commit", body)).status < 500
@@ -311,7 +312,7 @@ def test_no_kafka_commit_spoils_a_listing(
 @settings(max_examples=40, deadline=None)
 @given(calls=st.lists(CALLS, min_size=10, max_size=30))
 @run_with(with_sdk)
-async def test_no_action_is_a_bug(sdk: Sdk, *, calls: list[tuple[str, dict[str, Any]]]) -> None:
+async def test_no_sqs_action_fails(sdk: Sdk, *, calls: list[tuple[str, dict[str, Any]]]) -> None:
     await sdk("CreateQueue", QueueName="q")
     for name, values in calls:
         if name == "ReceiveMessage":
@@ -326,7 +327,7 @@ async def test_no_action_is_a_bug(sdk: Sdk, *, calls: list[tuple[str, dict[str, 
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(REGISTRY, min_size=20, max_size=40))
-def test_no_schema_is_a_bug_or_spoils_a_listing(requests: list[tuple[str, str, Any]]) -> None:
+def test_no_schema_request_fails_or_breaks_a_listing(requests: list[tuple[str, str, Any]]) -> None:
     async def test(web: Web) -> None:
         for method, path, body in requests:
             given = None if body is None else json.dumps(body).encode()
@@ -339,7 +340,7 @@ def test_no_schema_is_a_bug_or_spoils_a_listing(requests: list[tuple[str, str, A
 @settings(max_examples=20, deadline=None)
 @given(calls=st.lists(NOTICES, min_size=10, max_size=30))
 @run_with(with_sdk)
-async def test_no_notice_is_a_bug(sdk: Sdk, *, calls: list[tuple[str, dict[str, str]]]) -> None:
+async def test_no_sns_action_fails(sdk: Sdk, *, calls: list[tuple[str, dict[str, str]]]) -> None:
     await sdk.sns("CreateTopic", Name="news")
     for name, values in calls:
         status = 200
@@ -352,7 +353,7 @@ async def test_no_notice_is_a_bug(sdk: Sdk, *, calls: list[tuple[str, dict[str, 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(CONSOLE, min_size=20, max_size=40), st.booleans())
-def test_no_console_request_is_a_bug_or_spoils_a_listing(
+def test_no_console_request_fails_or_breaks_a_listing(
     requests: list[tuple[str, str, Any]], is_guarded: bool
 ) -> None:
     async def test(web: ConsoleClient) -> None:

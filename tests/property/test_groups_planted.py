@@ -210,7 +210,7 @@ FIRST: dict[Plant, int] = {
 
 @pytest.mark.filterwarnings(STALE)
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__.strip("_"))
-def test_the_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     first = FIRST.get(plant)
     for seed in dict.fromkeys((first or 0, *range(SEEDS))):

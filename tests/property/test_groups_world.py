@@ -97,5 +97,5 @@ TestGroupLife.settings = settings(
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_long_life_by_chance_keeps_the_rules(seed: int) -> None:
+def test_random_history_keeps_the_invariants(seed: int) -> None:
     run(seed, 120)

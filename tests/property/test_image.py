@@ -76,7 +76,7 @@ def is_made_by_us(image: Image, key: str, value: bytes | None, dead: set[TopicId
 
 @given(steps)
 @settings(max_examples=300)
-def test_following_and_loading_agree(changes: list[tuple[tuple[str, bytes], bool]]) -> None:
+def test_applied_image_equals_the_loaded_one(changes: list[tuple[tuple[str, bytes], bool]]) -> None:
     image, stored, dead = EMPTY, dict[str, StoreEntry](), set[TopicId]()
     revision = 0
     for (key, put), is_delete in changes:

@@ -1,5 +1,6 @@
-"""A leader and its followers, with proposals that land late or never: nobody who may become the
-leader ever lacks what the leader called committed."""
+"""A leader and its followers, with proposals that land late or never: no possible next leader lacks
+records that the leader called committed.
+"""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -28,7 +29,7 @@ class Reign(RuleBasedStateMachine):
         self.now_s = 0.0
         self.end = start
         self.ends = dict.fromkeys((2, 3), start)
-        """What the followers really have on disk."""
+        """Records that the followers really have on disk."""
         self.brokers = {node: BrokerRecord(node, "h", 1, epoch=node) for node in replicas}
         self.known_revision = 1
         self.leader_state = LeaderState(LEADER, self.stored, min_isr, start, self.now_s)
@@ -74,10 +75,10 @@ class Reign(RuleBasedStateMachine):
 
     @rule()
     def propose(self) -> None:
-        wish = self.leader_state.wanted_isr(
+        wanted = self.leader_state.wanted_isr(
             self.high_watermark, self.end, self.now_s, LAG_SECONDS, self.brokers
         )
-        after = elections.with_isr(self.leader_state.record, wish, self.min_isr)
+        after = elections.with_isr(self.leader_state.record, wanted, self.min_isr)
         if after is not None:
             self.leader_state.propose(after.isr)
             self.under_way.append((self.known_revision, after))
@@ -107,7 +108,7 @@ class Reign(RuleBasedStateMachine):
     # -- what must hold -----------------------------------------------------------------------
 
     @invariant()
-    def whoever_may_lead_has_everything_committed(self) -> None:
+    def every_possible_leader_has_all_committed_records(self) -> None:
         for node in (*self.stored.isr, *self.stored.elr):
             if node != LEADER:
                 assert self.ends[node] >= self.high_watermark, f"node {node} lacks records"

@@ -109,7 +109,7 @@ class LogModel(RuleBasedStateMachine):
     def retain(self) -> None:
         removals = self.log.retain(NOW_MS, self.log.end_offset)
         later = purge(self.log.disk, removals, 2**62)
-        # What lies below a start offset that no flush has written down yet has to wait for it.
+        # Segments below a start offset that no flush has persisted yet have to wait for it.
         assert not any(removal.is_due(2**62) for removal in later)
 
     # Stopping and starting.
@@ -150,7 +150,7 @@ class LogModel(RuleBasedStateMachine):
         for segment in self.log.segments.sealed:
             segment.forget()
 
-    # What must be true.
+    # Invariants.
 
     @invariant()
     def offsets_are_those_of_the_list(self) -> None:

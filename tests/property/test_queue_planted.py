@@ -29,7 +29,7 @@ def find(make: Make = Delivery, orders: tuple[Order, ...] = tuple(Order)) -> Non
     pytest.fail(f"not found in {SEEDS} seeds")
 
 
-def test_an_expired_lease_that_still_answers_is_found() -> None:
+def test_expired_lease_that_is_still_accepted_is_found() -> None:
     class Late(Delivery):
         def _require_held(
             self, member: str, first: int, last: int, now_ms: int
@@ -39,7 +39,7 @@ def test_an_expired_lease_that_still_answers_is_found() -> None:
     find(Late)
 
 
-def test_a_foreign_members_answer_is_found() -> None:
+def test_acknowledgement_by_another_member_is_found() -> None:
     class Trusting(Delivery):
         def _require_held(
             self, member: str, first: int, last: int, now_ms: int
@@ -51,7 +51,7 @@ def test_a_foreign_members_answer_is_found() -> None:
     find(Trusting)
 
 
-def test_a_lease_that_never_runs_out_is_found() -> None:
+def test_lease_that_never_expires_is_found() -> None:
     class Patient(Delivery):
         def _run_out(self, outcome: DeliveryOutcome, lease: LeaseState, now_ms: int) -> None:
             pass
@@ -59,7 +59,7 @@ def test_a_lease_that_never_runs_out_is_found() -> None:
     find(Patient)
 
 
-def test_the_rest_of_a_cut_lease_that_is_forgotten_is_found() -> None:
+def test_forgotten_rest_of_a_split_lease_is_found() -> None:
     class Forgetful(Delivery):
         def _watch_rest(self, last: int) -> None:
             pass
@@ -67,12 +67,12 @@ def test_the_rest_of_a_cut_lease_that_is_forgotten_is_found() -> None:
     find(Forgetful)
 
 
-def test_a_delivery_count_that_starts_again_is_found(monkeypatch: Patch) -> None:
+def test_restarted_delivery_count_is_found(monkeypatch: Patch) -> None:
     monkeypatch.setattr(delivery, "_next_count", lambda failures, offset: 1)
     find()
 
 
-def test_a_limit_that_is_off_by_one_is_found() -> None:
+def test_limit_off_by_one_is_found() -> None:
     class Generous(Delivery):
         def __init__(self, policy: QueuePolicy, kept: QueueState) -> None:
             more = policy.deliveries_max + 1
@@ -90,7 +90,7 @@ def test_a_limit_that_is_off_by_one_is_found() -> None:
     find(Generous)
 
 
-def test_a_delay_that_is_ignored_is_found() -> None:
+def test_ignored_delay_is_found() -> None:
     class Hasty(Delivery):
         def _admit(self, arrival: Arrival) -> None:
             super()._admit(arrival._replace(due_ms=0))
@@ -98,12 +98,12 @@ def test_a_delay_that_is_ignored_is_found() -> None:
     find(Hasty)
 
 
-def test_a_second_record_of_a_busy_key_is_found(monkeypatch: Patch) -> None:
+def test_second_record_of_a_busy_key_is_found(monkeypatch: Patch) -> None:
     monkeypatch.setattr(backlog.KeyQueues, "join", lambda self, key, offset: True)
     find(orders=(Order.KEY,))
 
 
-def test_a_key_that_moves_on_before_its_retry_is_found() -> None:
+def test_key_that_continues_before_its_retry_is_found() -> None:
     class Restless(Delivery):
         def _fail(
             self,
@@ -122,7 +122,7 @@ def test_a_key_that_moves_on_before_its_retry_is_found() -> None:
     find(Restless, (Order.KEY,))
 
 
-def test_one_that_comes_back_before_those_it_was_given_with_is_found() -> None:
+def test_returned_record_out_of_order_is_found() -> None:
     class Pushy(Delivery):
         def _make_ready_in_turn(self, offset: int, priority: int) -> None:
             self._make_ready(offset, priority)
@@ -130,7 +130,7 @@ def test_one_that_comes_back_before_those_it_was_given_with_is_found() -> None:
     find(Pushy, (Order.KEY,))
 
 
-def test_one_that_is_given_again_while_it_is_held_is_found() -> None:
+def test_record_leased_twice_is_found() -> None:
     class Blind(Delivery):
         def _is_waiting(self, offset: int) -> bool:
             return not self.kept.is_settled(offset)
@@ -138,7 +138,7 @@ def test_one_that_is_given_again_while_it_is_held_is_found() -> None:
     find(Blind, (Order.KEY,))
 
 
-def test_a_letter_that_does_not_outlive_a_crash_is_found() -> None:
+def test_dead_letter_lost_in_a_crash_is_found() -> None:
     class Careless(Delivery):
         def dead_letters(self) -> list[delivery.DeadLetter]:
             return []
@@ -146,7 +146,7 @@ def test_a_letter_that_does_not_outlive_a_crash_is_found() -> None:
     find(Careless)
 
 
-def test_an_archived_record_that_is_delivered_again_is_found() -> None:
+def test_redelivered_archived_record_is_found() -> None:
     class Undead(Delivery):
         def _archive(
             self,
@@ -161,7 +161,7 @@ def test_an_archived_record_that_is_delivered_again_is_found() -> None:
     find(Undead)
 
 
-def test_an_operation_that_is_not_kept_is_found() -> None:
+def test_unpersisted_operation_is_found() -> None:
     class Silent(Delivery):
         def _keep(self, ops: list[Op], op: Op) -> None:
             self.kept.apply(op)
@@ -171,7 +171,7 @@ def test_an_operation_that_is_not_kept_is_found() -> None:
     find(Silent)
 
 
-def test_a_lease_given_back_that_counts_is_found() -> None:
+def test_returned_lease_that_counts_is_found() -> None:
     class Counting(Delivery):
         def give_back(self, member: str, first: int, last: int, now_ms: int) -> DeliveryOutcome:
             return self.release(member, first, last, now_ms, delay_ms=0)
@@ -179,7 +179,7 @@ def test_a_lease_given_back_that_counts_is_found() -> None:
     find(Counting)
 
 
-def test_a_batch_of_letters_that_is_forgotten_before_it_is_written_is_found() -> None:
+def test_dead_letter_batch_forgotten_before_its_write_is_found() -> None:
     class Hasty(Delivery):
         def plan_dead_letters(self, planned: delivery_state.DeadLetterBatch) -> list[Op]:
             self.kept.dead_letter_batch = planned
@@ -188,7 +188,7 @@ def test_a_batch_of_letters_that_is_forgotten_before_it_is_written_is_found() ->
     find(Hasty)
 
 
-def test_a_retry_that_is_lost_in_a_crash_is_found() -> None:
+def test_retry_lost_in_a_crash_is_found() -> None:
     class Dropping(Delivery):
         def _await_retry(self, offset: int, priority: int) -> None:
             pass
@@ -196,7 +196,7 @@ def test_a_retry_that_is_lost_in_a_crash_is_found() -> None:
     find(Dropping)
 
 
-def test_a_column_of_times_that_is_one_record_off_is_found() -> None:
+def test_shifted_arrival_times_are_found() -> None:
     class Shifted(Delivery):
         def arrive_timed(self, first: int, times: "array[int]") -> None:
             super().arrive_timed(first, times[-1:] + times[:-1])
@@ -204,7 +204,7 @@ def test_a_column_of_times_that_is_one_record_off_is_found() -> None:
     find(Shifted, (Order.NONE,))
 
 
-def test_a_run_that_arrives_as_if_nothing_was_known_of_it_is_found() -> None:
+def test_readmitted_known_range_is_found() -> None:
     class Unaware(Delivery):
         def _admit_run(self, first: int, last: int) -> Iterator[tuple[int, int]]:
             list(super()._admit_run(first, last))

@@ -34,9 +34,7 @@ CODECS = st.sampled_from(list(Codec))
 
 
 @given(RECORDS, CODECS, st.integers(0, 2**50))
-def test_a_batch_comes_back_as_it_went(
-    records: list[Record], codec: Codec, base_offset: int
-) -> None:
+def test_batch_round_trips(records: list[Record], codec: Codec, base_offset: int) -> None:
     view = memoryview(encode(records, codec=codec, base_offset=base_offset))
     header = check_batch(view)
     assert header == check_stored(view)
@@ -47,7 +45,7 @@ def test_a_batch_comes_back_as_it_went(
 
 
 @given(RECORDS, CODECS, st.data())
-def test_a_damaged_batch_is_refused_or_decodes(
+def test_damaged_batch_is_refused_or_decoded(
     records: list[Record], codec: Codec, data: st.DataObject
 ) -> None:
     """Without the checksum's help: `decode` must hold against anything."""
@@ -73,7 +71,7 @@ def test_garbage_is_refused(content: bytes) -> None:
 
 
 @given(st.lists(st.tuples(RECORDS, CODECS), max_size=4), st.integers(0, 2_000))
-def test_a_cut_buffer_still_yields_its_whole_batches(
+def test_truncated_buffer_still_yields_its_whole_batches(
     parts: list[tuple[list[Record], Codec]], cut: int
 ) -> None:
     encoded = [bytes(encode(records, codec=codec)) for records, codec in parts]
@@ -90,7 +88,9 @@ def test_a_cut_buffer_still_yields_its_whole_batches(
 
 
 @given(st.binary(max_size=5_000), CODECS, st.integers(0, 10_000))
-def test_decompression_gives_all_or_refuses(content: bytes, codec: Codec, bytes_max: int) -> None:
+def test_decompression_returns_everything_or_refuses(
+    content: bytes, codec: Codec, bytes_max: int
+) -> None:
     try:
         assert decompress(codec, compress(codec, content), bytes_max) == content
         assert len(content) <= bytes_max
@@ -99,10 +99,10 @@ def test_decompression_gives_all_or_refuses(content: bytes, codec: Codec, bytes_
 
 
 @given(st.binary(max_size=500), st.sampled_from(list(Codec)))
-def test_garbage_never_decompresses_past_its_budget(content: bytes, codec: Codec) -> None:
+def test_garbage_never_decompresses_past_its_limit(content: bytes, codec: Codec) -> None:
     with contextlib.suppress(Refused):
         assert len(decompress(codec, content, 1_000)) <= 1_000
 
 
-def test_the_overhead_is_the_header() -> None:
+def test_overhead_is_the_header() -> None:
     assert len(encode([], last_offset=0)) == BATCH_OVERHEAD

@@ -1,4 +1,4 @@
-"""The compiled and the pure record codec agree, on good bytes and on any others."""
+"""The compiled and the pure record codec agree, on valid bytes and on any others."""
 
 from array import array
 from typing import Any
@@ -44,13 +44,13 @@ def increasing(records: list[Record]) -> list[Record]:
 
 
 @given(RECORDS, INT64, st.booleans())
-def test_the_encoders_agree(records: list[Record], base_timestamp: int, keep_offsets: bool) -> None:
+def test_encoders_agree(records: list[Record], base_timestamp: int, keep_offsets: bool) -> None:
     arguments = (records, 61, 0, base_timestamp, keep_offsets)
     assert outcome(compiled.encode, *arguments) == outcome(pure.encode, *arguments)
 
 
 @given(RECORDS, st.integers(0, 2**40), st.integers(0, ALL))
-def test_the_decoders_agree_on_what_the_encoder_wrote(
+def test_decoders_agree_on_encoded_records(
     records: list[Record], base_offset: int, columns: int
 ) -> None:
     records = [
@@ -76,7 +76,7 @@ def test_the_decoders_agree_on_what_the_encoder_wrote(
             ] == [record.headers for record in records]
 
 
-def test_headers_that_are_cut_off_are_refused_by_both() -> None:
+def test_truncated_headers_are_refused_by_both() -> None:
     payload = pure.encode([Record(headers=(("name", b"value"), ("n", None)))], 0, 0, 0, True)
     *_, starts, counts = pure.decode(payload, 1, 0, 2**31 - 1, 0, ALL)
     for end in range(starts[0], len(payload)):
@@ -111,7 +111,7 @@ def edited(payload: bytearray, edits: list[tuple[str, int, int]]) -> bytes:
 
 
 @given(RECORDS, EDITS, st.integers(-1, 22), st.integers(-1, 30), INT64)
-def test_the_decoders_agree_on_damaged_records(
+def test_decoders_agree_on_damaged_records(
     records: list[Record],
     edits: list[tuple[str, int, int]],
     count: int,
@@ -132,7 +132,7 @@ def test_the_decoders_agree_on_damaged_records(
 @example(b"\x10\x00\x00\x00\x01\x01\x04\x00\x00", 1)  # two headers in two bytes
 @example(b"\x0c\x00\x00\x00\x01\x01\x00" * 2, 2)  # the same offset twice
 @given(st.binary(max_size=300), st.integers(-5, 60))
-def test_the_decoders_agree_on_garbage(payload: bytes, count: int) -> None:
+def test_decoders_agree_on_garbage(payload: bytes, count: int) -> None:
     arguments = (payload, count, 0, 100, 0, ALL)
     assert outcome(compiled.decode, *arguments) == outcome(pure.decode, *arguments)
 
@@ -145,7 +145,7 @@ VARINTISH = st.lists(
 
 
 @given(VARINTISH, VARINTISH)
-def test_the_decoders_agree_on_edges_of_numbers(body: bytes, rest: bytes) -> None:
+def test_decoders_agree_on_boundary_numbers(body: bytes, rest: bytes) -> None:
     framed = bytearray()
     pure._write_varint(framed, len(body))
     for payload in (bytes(framed) + body + rest, bytes(framed) + body):
@@ -209,7 +209,7 @@ def test_numbers_in_headers_agree(
                 assert column[index] == int(told.get(name) or b"-1")
 
 
-def test_a_header_before_the_payload_is_refused_by_both() -> None:
+def test_header_before_the_payload_is_refused_by_both() -> None:
     for twin in (pure, compiled):
         found = outcome(
             twin.header_numbers, memoryview(b"abc"), array("q", [-1]), array("q", [1]), b"p", NAMES

@@ -84,7 +84,7 @@ def _parsed(schema: Any) -> Any:
 
 @settings(max_examples=400)
 @given(TYPES, TYPES, st.booleans())
-def test_what_is_compatible_is_read_by_fastavro(writer: Any, reader: Any, same: bool) -> None:
+def test_compatible_avro_schema_reads_with_fastavro(writer: Any, reader: Any, same: bool) -> None:
     reader = writer if same else reader
     written, read = _parsed(writer), _parsed(reader)
     if unreadable(reader=read, writer=written):
@@ -97,7 +97,7 @@ def test_what_is_compatible_is_read_by_fastavro(writer: Any, reader: Any, same: 
 
 
 @given(TYPES)
-def test_every_avro_schema_is_kept_in_one_way_and_reads_itself(schema: Any) -> None:
+def test_avro_schema_has_one_canonical_text_and_reads_itself(schema: Any) -> None:
     parsed = _parsed(schema)
     again = parse(SchemaSource(AVRO, parsed.text))
     assert again.text == parsed.text
@@ -125,7 +125,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=300)
 @given(VALUES, VALUES)
-def test_json_schemas_are_understood_or_refused(one: Any, other: Any) -> None:
+def test_json_schemas_are_parsed_or_refused(one: Any, other: Any) -> None:
     parsed = []
     for schema in (one, other):
         try:
@@ -147,7 +147,7 @@ WORDS = st.sampled_from([
 
 @settings(max_examples=300)
 @given(st.lists(WORDS, max_size=40))
-def test_proto_texts_are_understood_or_refused(words: list[str]) -> None:
+def test_protobuf_texts_are_parsed_or_refused(words: list[str]) -> None:
     text = 'syntax = "proto3"; message M { ' + " ".join(words)
     try:
         parsed = parse(SchemaSource(PROTOBUF, text))
@@ -159,13 +159,13 @@ def test_proto_texts_are_understood_or_refused(words: list[str]) -> None:
 
 @pytest.mark.parametrize("kind", [AVRO, JSON, PROTOBUF])
 @given(text=st.text(max_size=200))
-def test_any_text_is_understood_or_refused(kind: str, text: str) -> None:
+def test_any_text_is_parsed_or_refused(kind: str, text: str) -> None:
     with contextlib.suppress(Rejected):
         parse(SchemaSource(kind, text))
 
 
 @settings(max_examples=200)
 @given(st.binary(max_size=60))
-def test_any_descriptor_is_understood_or_refused(data: bytes) -> None:
+def test_any_descriptor_is_parsed_or_refused(data: bytes) -> None:
     with contextlib.suppress(Rejected):
         parse(SchemaSource(PROTOBUF, base64.b64encode(b"\n\1m" + data).decode()))

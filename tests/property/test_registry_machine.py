@@ -58,7 +58,7 @@ CALLS = st.one_of(
 
 @settings(max_examples=150)
 @given(st.lists(CALLS, max_size=40))
-def test_the_laws_hold_after_any_calls(asked: list[requests.AnyCall]) -> None:
+def test_invariants_hold_after_any_calls(asked: list[requests.AnyCall]) -> None:
     driver = Driver()
     driver.register("a")
     driver.register("b", REFERRING, ("R", "a", 1))
@@ -108,7 +108,7 @@ IMPORTS = st.one_of(
 
 @settings(max_examples=100)
 @given(st.lists(IMPORTS, max_size=12))
-def test_what_imports_leave_behind_gives_no_id_again_after_a_restart(
+def test_ids_of_imports_are_not_reused_after_a_restart(
     asked: list[requests.AnyCall],
 ) -> None:
     driver = Driver()

@@ -33,7 +33,7 @@ def outcome(call: Any, *arguments: Any) -> Any:
 
 
 @given(CELLS, st.integers(0, 9), st.integers(1, 12))
-def test_keys_go_where_every_kafka_client_puts_them(
+def test_key_partitions_equal_those_of_kafka_clients(
     keys: list[bytes | None], skipped: int, count: int
 ) -> None:
     given_column = column(keys, skipped)
@@ -43,7 +43,7 @@ def test_keys_go_where_every_kafka_client_puts_them(
 
 
 @given(st.lists(st.integers(-1, 5), max_size=30), st.integers(1, 5))
-def test_grouping_agrees(partitions: list[int], count: int) -> None:
+def test_groupings_agree(partitions: list[int], count: int) -> None:
     chosen = array("i", partitions)
     found = outcome(compiled.group_rows, chosen, count)
     assert found == outcome(pure.group_rows, chosen, count)
@@ -57,7 +57,7 @@ def test_grouping_agrees(partitions: list[int], count: int) -> None:
 
 @given(CELLS, st.data(), st.integers(60, 600), st.integers(0, 9))
 @example([b"x"], None, 60, 0)
-def test_the_encoders_agree(
+def test_encoders_agree(
     values: list[bytes | None], data: Any, bytes_max: int, skipped: int
 ) -> None:
     count = len(values)
@@ -82,7 +82,7 @@ def test_the_encoders_agree(
 
 
 @given(CELLS, st.sampled_from(list(Codec)))
-def test_a_batch_of_rows_is_what_the_record_codec_makes(
+def test_batch_of_rows_equals_that_of_the_record_codec(
     values: list[bytes | None], codec: Codec
 ) -> None:
     rows = array("i", range(len(values)))
@@ -143,7 +143,7 @@ RECORDS = st.lists(
     st.lists(st.tuples(RECORDS, st.integers(-1, 20), st.integers(-1, 21)), max_size=5),
     st.integers(0, 15),
 )
-def test_the_collectors_agree(batches: list[tuple[list[Record], int, int]], columns: int) -> None:
+def test_collectors_agree(batches: list[tuple[list[Record], int, int]], columns: int) -> None:
     wanted = Column(columns)
     found = outcome(collected, compiled.Collector, batches, wanted)
     assert found == outcome(collected, pure.Collector, batches, wanted)

@@ -1,4 +1,4 @@
-"""Whatever comes to the SQS door is understood or refused; attributes come back as they went."""
+"""Any input of the SQS endpoint is parsed or refused; attributes round-trip."""
 
 import string
 from collections.abc import Callable
@@ -48,14 +48,14 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=10))
-def test_attributes_come_back_as_they_went(attributes: dict[str, AttributeValue]) -> None:
+def test_attributes_round_trip(attributes: dict[str, AttributeValue]) -> None:
     found = attributes_of(headers_of(attributes), ["All"])
     assert found == attributes
     assert digest_attributes(found) == digest_attributes(attributes)
 
 
 def refusal(call: Callable[[], object]) -> Fault | None:
-    """How a call is refused, if it is: anything but a Fault is a bug."""
+    """The refusal of a call, if there is one: anything but a Fault is a bug."""
     try:
         call()
     except Fault as fault:
@@ -64,7 +64,7 @@ def refusal(call: Callable[[], object]) -> Fault | None:
 
 
 @given(st.lists(st.tuples(st.text(string.ascii_letters + ".0123456789"), st.text())))
-def test_any_form_is_understood_or_refused(pairs: list[tuple[str, str]]) -> None:
+def test_any_form_is_parsed_or_refused(pairs: list[tuple[str, str]]) -> None:
     refused = refusal(lambda: read_form(urlencode(pairs, errors="replace").encode()))
     assert refused is None or refused.name == "MalformedQueryString"
 
@@ -83,7 +83,7 @@ def test_any_values_are_a_request_or_refused(values: dict[str, object]) -> None:
 
 
 @given(TEXT)
-def test_any_text_goes_through_xml_unchanged(text: str) -> None:
+def test_any_text_round_trips_through_xml(text: str) -> None:
     body = write_result("A", {"Messages": [{"Body": text}]}, "id", namespace=SQS_NAMESPACE)
     root = ElementTree.fromstring(body)
     found = [element.text for element in root.iter() if element.tag.endswith("}Body")]
@@ -91,7 +91,7 @@ def test_any_text_goes_through_xml_unchanged(text: str) -> None:
 
 
 @given(JSON, JSON, st.dictionaries(NAMES, VALUES, max_size=3))
-def test_any_filter_policy_is_understood_or_refused(
+def test_any_filter_policy_is_parsed_or_refused(
     policy: object, body: object, attributes: dict[str, AttributeValue]
 ) -> None:
     text = msgspec.json.encode(policy).decode()
@@ -104,7 +104,7 @@ def test_any_filter_policy_is_understood_or_refused(
 
 
 @given(st.text(), st.text(), st.binary(), st.binary())
-def test_nobody_comes_in_by_nonsense(
+def test_invalid_authorization_is_refused(
     authorization: str, date: str, path: bytes, query: bytes
 ) -> None:
     headers = [("host", "h"), ("authorization", authorization), ("x-amz-date", date)]

@@ -85,7 +85,7 @@ TestTransactions.settings = settings(max_examples=100, stateful_step_count=50, d
 
 
 @pytest.mark.parametrize("first", range(0, 300, 100))
-def test_long_histories_keep_every_promise(first: int) -> None:
+def test_random_histories_keep_the_invariants(first: int) -> None:
     seen: Counter[str] = Counter()
     for seed in range(first, first + 100):
         try:

@@ -1,9 +1,9 @@
-"""A broker with groups and transactions in it, asked over the wire, and what it tells of them.
+"""A broker with groups and transactions, and their state as clients see it.
 
 `Stage` puts into a running broker: a classic group with a dynamic and a static member, a consumer
-group likewise, each with a committed position; a transactional id with an open transaction, and
-one that has none. `told` is everything that can be asked about them: what a refused request must
-not change.
+group likewise, each with a committed offset; a transactional id with an open transaction, and one
+that has none. `told` is everything that can be asked about them: a refused request must not change
+it.
 """
 
 import asyncio
@@ -116,7 +116,7 @@ class Stage:
         self._join_consumer()
         self.commit(self.classic, self.generation, self.member, 5)
         self.commit(self.consumer, self.consumer_epoch, "m", 6)
-        for _ in range(2):  # So that there is an older epoch.
+        for _ in range(2):  # To have an older epoch.
             self.open_id, self.open_epoch = self.initialise(self.open_txn)
             self.idle_id, self.idle_epoch = self.initialise(self.idle_txn)
         self.produce(self.open_txn, self.open_id, self.open_epoch)
@@ -135,7 +135,7 @@ class Stage:
         raise TimeoutError(f"no coordinator for {keys}")
 
     async def _join_classic(self) -> None:
-        """Each member on a connection of its own: a join waits for the others."""
+        """Each member uses its own connection: a join waits for the other members."""
         config = ConnectionConfig()
         first, second = [await connect(self._address, config) for _ in range(2)]
         self.member = (await self._ask(first, self.join())).member_id
@@ -287,7 +287,8 @@ class Stage:
         reply = self.ask(self.produce_request(name, producer_id, epoch), 12)
         assert reply.responses[0].partition_responses[0].error_code == 0, reply
 
-    # -- what is told -----------------------------------------------------------------------
+    # -- observed state
+    # -----------------------------------------------------------------------------
 
     def told(self) -> list[Any]:
         """Everything that can be asked about what was built."""

@@ -1,10 +1,9 @@
-"""Strangers who mean harm, as a process of their own: `python -m tests.scenarios.hostile`.
+"""Hostile clients, as a process of their own: `python -m tests.scenarios.hostile`.
 
 Five kinds, as many of each, from several addresses of this machine, all at once and for as long as
-standard input is open: TLS handshakes that are begun and never finished, requests that come byte by
-byte, frames that say they are huge, frames full of tagged fields, and batches that unpack to far
-more than was sent. Whoever is thrown out comes back. Prints a line when all are there, and a count
-at the end.
+standard input is open: unfinished TLS handshakes, requests that arrive byte by byte, frames that
+claim to be huge, frames full of tagged fields, and decompression bombs. A disconnected client
+returns. Prints a line when all are connected, and a count at the end.
 """
 
 import argparse
@@ -38,7 +37,7 @@ seen: Counter[str] = Counter()
 
 
 class Gate:
-    """How many may connect at the same time, and whether all have tried."""
+    """Limit of concurrent connects, and whether all have tried."""
 
     def __init__(self, count: int) -> None:
         self.opening = asyncio.Semaphore(OPENING)
@@ -114,7 +113,7 @@ def _bomb(topic: str) -> bytes:
     press = cramjam.zstd.Compressor()
     for _ in range(BOMB_BYTES >> 20):
         press.compress(bytes(1 << 20))
-    # Made piece by piece it does not say how much it holds, so nobody can know beforehand.
+    # Built piece by piece, it does not declare its size, so the receiver cannot know it beforehand.
     packed = bytes(press.finish())
     rest = struct.pack(">hiqqqhii", 4, 0, 0, 0, -1, -1, -1, 1) + packed
     head = struct.pack(">iBI", -1, 2, crc32c.crc32c(rest))
@@ -180,7 +179,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    # They would have machines of their own: here they take what the broker leaves, unless told so.
+    # Attackers would have their own machines: here they run at low priority unless told otherwise.
     os.nice(int(os.environ.get("PENSTOCK_HOSTILE_NICE", "10")))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,4 +1,4 @@
-"""A worker as users write one, run by `penstock worker` in tests; it tells a file what it does."""
+"""A worker as users write one, run by `penstock worker` in tests; it logs its actions to a file."""
 
 import os
 import time

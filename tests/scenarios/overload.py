@@ -19,7 +19,7 @@ ANSWER_BYTES = 4 + 4 + 4 + 2 + 4 + 4 + 2 + 8 + 8 + 8 + 4
 
 
 class Tally:
-    """What was offered, sent and answered."""
+    """Counts of offered, sent and answered records."""
 
     def __init__(self) -> None:
         self.offered = self.sent = self.acked = self.failed = self.lost = 0

@@ -40,7 +40,7 @@ from tests.conftest import Broker, FreshBroker
 from tests.scenarios.bad_input import Stage
 
 METADATA_BYTES_MAX = 4_096
-NOBODY, NOWHERE = "nobody", "no-such-group"
+UNKNOWN, NOWHERE = "unknown", "no-such-group"
 
 
 class Row(NamedTuple):
@@ -181,7 +181,7 @@ LONG = "x" * (METADATA_BYTES_MAX + 1)
 # fmt: off
 ROWS = [
     # Classic groups.
-    Row("heartbeat: unknown member", lambda s: heartbeat(s, member_id=NOBODY), 4, top,
+    Row("heartbeat: unknown member", lambda s: heartbeat(s, member_id=UNKNOWN), 4, top,
         E.UNKNOWN_MEMBER_ID),
     Row("heartbeat: stale generation", lambda s: heartbeat(s, generation_id=s.generation - 1), 4,
         top, E.ILLEGAL_GENERATION),
@@ -189,12 +189,12 @@ ROWS = [
         E.ILLEGAL_GENERATION),
     Row("heartbeat: foreign instance", lambda s: heartbeat(s, group_instance_id=s.instance), 4,
         top, E.FENCED_INSTANCE_ID),
-    Row("heartbeat: unknown instance", lambda s: heartbeat(s, group_instance_id=NOBODY), 4, top,
+    Row("heartbeat: unknown instance", lambda s: heartbeat(s, group_instance_id=UNKNOWN), 4, top,
         E.UNKNOWN_MEMBER_ID),
     Row("heartbeat: unknown group", lambda s: heartbeat(s, group_id=NOWHERE), 4, top,
         E.UNKNOWN_MEMBER_ID),
-    Row("join: unknown member", lambda s: s.join(NOBODY), 9, top, E.UNKNOWN_MEMBER_ID),
-    Row("join: unknown group and member", lambda s: s.join(NOBODY, group_id=NOWHERE), 9, top,
+    Row("join: unknown member", lambda s: s.join(UNKNOWN), 9, top, E.UNKNOWN_MEMBER_ID),
+    Row("join: unknown group and member", lambda s: s.join(UNKNOWN, group_id=NOWHERE), 9, top,
         E.UNKNOWN_MEMBER_ID),
     Row("join: foreign instance", lambda s: s.join(s.member, s.instance), 9, top,
         E.FENCED_INSTANCE_ID),
@@ -205,7 +205,7 @@ ROWS = [
         top, E.INCONSISTENT_GROUP_PROTOCOL),
     Row("join: no protocol", lambda s: s.join(s.member, protocols=[]), 9, top,
         E.INCONSISTENT_GROUP_PROTOCOL),
-    Row("sync: unknown member", lambda s: s.sync(NOBODY), 5, top, E.UNKNOWN_MEMBER_ID),
+    Row("sync: unknown member", lambda s: s.sync(UNKNOWN), 5, top, E.UNKNOWN_MEMBER_ID),
     Row("sync: stale generation", lambda s: s.sync(s.member, generation_id=0), 5, top,
         E.ILLEGAL_GENERATION),
     Row("sync: foreign instance", lambda s: s.sync(s.member, instance=s.instance), 5, top,
@@ -214,14 +214,14 @@ ROWS = [
         E.UNKNOWN_MEMBER_ID),
     Row("sync: another protocol", lambda s: s.sync(s.member, protocol_name="other"), 5, top,
         E.INCONSISTENT_GROUP_PROTOCOL),
-    Row("leave: unknown member", lambda s: leave(s, NOBODY), 5, first_member,
+    Row("leave: unknown member", lambda s: leave(s, UNKNOWN), 5, first_member,
         E.UNKNOWN_MEMBER_ID),
     Row("leave: foreign instance", lambda s: leave(s, s.member, s.instance), 5, first_member,
         E.FENCED_INSTANCE_ID),
     Row("leave: unknown group", lambda s: leave(s, s.member, group=NOWHERE), 5, first_member,
         E.UNKNOWN_MEMBER_ID),
     # Consumer groups.
-    Row("beat: unknown member", lambda s: s.beat(NOBODY, 1), 1, top, E.UNKNOWN_MEMBER_ID),
+    Row("beat: unknown member", lambda s: s.beat(UNKNOWN, 1), 1, top, E.UNKNOWN_MEMBER_ID),
     Row("beat: unknown group", lambda s: s.beat("m", 1, group_id=NOWHERE), 1, top,
         E.GROUP_ID_NOT_FOUND),
     Row("beat: epoch to come", lambda s: s.beat("m", 99), 1, top, E.FENCED_MEMBER_EPOCH),
@@ -237,18 +237,18 @@ ROWS = [
     Row("beat: joins without a rebalance timeout",
         lambda s: s.beat("new", 0, rebalance_timeout_ms=-1), 1, top, E.INVALID_REQUEST),
     # Positions.
-    Row("commit: unknown member", lambda s: s.commit_request(s.classic, s.generation, NOBODY), 9,
+    Row("commit: unknown member", lambda s: s.commit_request(s.classic, s.generation, UNKNOWN), 9,
         first_partition, E.UNKNOWN_MEMBER_ID),
     Row("commit: stale generation", lambda s: s.commit_request(s.classic, 0, s.member), 9,
         first_partition, E.ILLEGAL_GENERATION),
     Row("commit: foreign instance",
         lambda s: s.commit_request(s.classic, s.generation, s.member, instance=s.instance), 9,
         first_partition, E.FENCED_INSTANCE_ID),
-    Row("commit: nobody's, group has members", lambda s: s.commit_request(s.classic, -1, ""), 9,
+    Row("commit: no member, group has members", lambda s: s.commit_request(s.classic, -1, ""), 9,
         first_partition, E.UNKNOWN_MEMBER_ID),
-    Row("commit: unknown group", lambda s: s.commit_request(NOWHERE, 3, NOBODY), 8,
+    Row("commit: unknown group", lambda s: s.commit_request(NOWHERE, 3, UNKNOWN), 8,
         first_partition, E.ILLEGAL_GENERATION),
-    Row("commit: unknown group, by id", lambda s: s.commit_request(NOWHERE, 3, NOBODY), 9,
+    Row("commit: unknown group, by id", lambda s: s.commit_request(NOWHERE, 3, UNKNOWN), 9,
         first_partition, E.GROUP_ID_NOT_FOUND),
     Row("commit: no such partition",
         lambda s: s.commit_request(s.classic, s.generation, s.member, index=7), 9,
@@ -262,12 +262,12 @@ ROWS = [
     Row("commit: stale epoch", lambda s: s.commit_request(s.consumer, 0, "m"), 9,
         first_partition, E.STALE_MEMBER_EPOCH),
     Row("commit: unknown consumer member",
-        lambda s: s.commit_request(s.consumer, s.consumer_epoch, NOBODY), 9, first_partition,
+        lambda s: s.commit_request(s.consumer, s.consumer_epoch, UNKNOWN), 9, first_partition,
         E.UNKNOWN_MEMBER_ID),
     Row("commit: consumer member in an old version",
         lambda s: s.commit_request(s.consumer, s.consumer_epoch, "m"), 8, first_partition,
         E.UNSUPPORTED_VERSION),
-    Row("fetch: unknown member", lambda s: fetch(s.consumer, NOBODY, 1), 9, first_group,
+    Row("fetch: unknown member", lambda s: fetch(s.consumer, UNKNOWN, 1), 9, first_group,
         E.UNKNOWN_MEMBER_ID),
     Row("fetch: stale epoch", lambda s: fetch(s.consumer, "m", 0), 9, first_group,
         E.STALE_MEMBER_EPOCH),
@@ -294,7 +294,7 @@ ROWS = [
     Row("init: an older identity",
         lambda s: init(s.idle_txn, producer=(s.idle_id, s.idle_epoch - 1)), 5, top,
         E.PRODUCER_FENCED),
-    Row("add: unknown id", lambda s: add(s, NOBODY, opened(s)), 3, first_added,
+    Row("add: unknown id", lambda s: add(s, UNKNOWN, opened(s)), 3, first_added,
         E.INVALID_PRODUCER_ID_MAPPING),
     Row("add: another's producer id", lambda s: add(s, s.open_txn, (s.open_id + 99, 0)), 3,
         first_added, E.INVALID_PRODUCER_ID_MAPPING),
@@ -302,7 +302,7 @@ ROWS = [
         first_added, E.PRODUCER_FENCED),
     Row("add: no such partition", lambda s: add(s, s.open_txn, opened(s), 7), 3, first_added,
         E.UNKNOWN_TOPIC_OR_PARTITION),
-    Row("add offsets: unknown id", lambda s: add_offsets(NOBODY, opened(s), s.classic), 4, top,
+    Row("add offsets: unknown id", lambda s: add_offsets(UNKNOWN, opened(s), s.classic), 4, top,
         E.INVALID_PRODUCER_ID_MAPPING),
     Row("add offsets: stale epoch",
         lambda s: add_offsets(s.open_txn, (s.open_id, s.open_epoch + 9), s.classic), 4, top,
@@ -313,14 +313,14 @@ ROWS = [
     Row("produce: stale epoch",
         lambda s: s.produce_request(s.open_txn, s.open_id, s.open_epoch - 1), 12, first_batch,
         E.INVALID_PRODUCER_EPOCH),
-    Row("produce: unknown id", lambda s: s.produce_request(NOBODY, *idle(s)), 12, first_batch,
+    Row("produce: unknown id", lambda s: s.produce_request(UNKNOWN, *idle(s)), 12, first_batch,
         E.INVALID_PRODUCER_ID_MAPPING),
     Row("end: no transaction", lambda s: end(s.idle_txn, idle(s)), 4, top, E.INVALID_TXN_STATE),
-    Row("end: unknown id", lambda s: end(NOBODY, opened(s)), 5, top,
+    Row("end: unknown id", lambda s: end(UNKNOWN, opened(s)), 5, top,
         E.INVALID_PRODUCER_ID_MAPPING),
     Row("end: stale epoch", lambda s: end(s.open_txn, (s.open_id, s.open_epoch - 1)), 5, top,
         E.PRODUCER_FENCED),
-    Row("txn commit: unknown member", lambda s: txn_commit(s, member_id=NOBODY), 4,
+    Row("txn commit: unknown member", lambda s: txn_commit(s, member_id=UNKNOWN), 4,
         first_partition, E.UNKNOWN_MEMBER_ID),
     Row("txn commit: stale generation", lambda s: txn_commit(s, generation_id=0), 4,
         first_partition, E.ILLEGAL_GENERATION),
@@ -329,14 +329,14 @@ ROWS = [
     Row("txn commit: stale epoch of the producer",
         lambda s: txn_commit(s, producer_epoch=s.open_epoch + 9), 4, first_partition,
         E.INVALID_PRODUCER_EPOCH),
-    Row("txn commit: unknown id", lambda s: txn_commit(s, transactional_id=NOBODY), 4,
+    Row("txn commit: unknown id", lambda s: txn_commit(s, transactional_id=UNKNOWN), 4,
         first_partition, E.INVALID_PRODUCER_ID_MAPPING),
     Row("txn commit: no such partition", lambda s: txn_commit(s, index=7), 4, first_partition,
         E.UNKNOWN_TOPIC_OR_PARTITION),
     Row("txn commit: oversize metadata", lambda s: txn_commit(s, metadata=LONG), 4,
         first_partition, E.OFFSET_METADATA_TOO_LARGE),
     Row("describe: unknown transactional id",
-        lambda s: DescribeTransactionsRequest(transactional_ids=[NOBODY]), 0, first_txn,
+        lambda s: DescribeTransactionsRequest(transactional_ids=[UNKNOWN]), 0, first_txn,
         E.TRANSACTIONAL_ID_NOT_FOUND),
 ]
 # fmt: on
@@ -353,7 +353,7 @@ def stage(broker: Broker, topic: str) -> Iterator[Stage]:
     stage.close()
 
 
-def test_every_bad_request_gets_kafkas_error_and_changes_nothing(stage: Stage) -> None:
+def test_invalid_request_gets_the_kafka_error_and_changes_nothing(stage: Stage) -> None:
     before = stage.told()
     wrong = []
     for row in ROWS:
@@ -368,8 +368,8 @@ def test_every_bad_request_gets_kafkas_error_and_changes_nothing(stage: Stage) -
     assert not wrong, "\n".join(wrong)
 
 
-def test_good_requests_do_change_what_is_told(stage: Stage) -> None:
-    """So that the comparison above can fail."""
+def test_valid_requests_change_the_compared_state(stage: Stage) -> None:
+    """Shows that the comparison above can fail."""
     before = stage.told()
     stage.commit(stage.classic, stage.generation, stage.member, 77)
     after_commit = stage.told()
@@ -378,7 +378,7 @@ def test_good_requests_do_change_what_is_told(stage: Stage) -> None:
     assert stage.told() != after_commit
 
 
-def test_an_expired_transactional_id_is_unknown(fresh_broker: FreshBroker, topic: str) -> None:
+def test_expired_transactional_id_is_unknown(fresh_broker: FreshBroker, topic: str) -> None:
     process = fresh_broker(
         sets={
             "transactional.id.expiration.ms": 500,

@@ -16,7 +16,7 @@ from tests.brokers import COMMAND, PenstockProcess
 from tests.conftest import FreshBroker
 from tests.unit.cli.tree import commands
 
-# What each command is given; every one of them succeeds with --yes, in this order.
+# Arguments of each command; every one of them succeeds with --yes, in this order.
 ASKING = {
     "topic truncate": ["t"],
     "acl remove": ["--principal", "alice"],
@@ -47,7 +47,7 @@ STATE += ["topic describe t", "topic describe t.dlq"]
 
 
 class Shell:
-    """Commands in this process, where nobody can answer a question."""
+    """Commands in this process, without a terminal to answer a question."""
 
     def __init__(self, broker: PenstockProcess, capsys: pytest.CaptureFixture[str]) -> None:
         self.broker = broker
@@ -106,9 +106,9 @@ def answer(text: str, *words: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_ctrl_c_is_an_answer(shell: Shell) -> None:
+def test_ctrl_c_counts_as_no(shell: Shell) -> None:
     main_end, side = pty.openpty()
-    # Whoever runs the tests in the background has them ignore it, and all that they start.
+    # A test run in the background ignores it, and so do all its children.
     heeding = ["env", "--default-signal=INT"]
     asking = subprocess.Popen(
         [*heeding, COMMAND, "topic", "delete", "t"], stdin=side, stderr=subprocess.PIPE, text=True
@@ -127,7 +127,7 @@ def test_ctrl_c_is_an_answer(shell: Shell) -> None:
     assert "t.dlq" in shell.ok("topic", "list")
 
 
-def test_every_command_that_takes_yes_is_tested() -> None:
+def test_every_command_with_yes_is_covered() -> None:
     taking = {
         " ".join(path)
         for path, command in commands()
@@ -136,7 +136,7 @@ def test_every_command_that_takes_yes_is_tested() -> None:
     assert taking == {*ASKING, *ELSEWHERE}
 
 
-def test_nothing_is_lost_before_somebody_said_yes(shell: Shell) -> None:
+def test_nothing_is_changed_before_confirmation(shell: Shell) -> None:
     before = shell.state()
     for name, rest in ASKING.items():
         code, _, err = shell.run(*name.split(), *rest)

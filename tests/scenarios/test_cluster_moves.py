@@ -61,9 +61,7 @@ def files_of(cluster: ClusterProcess, node_id: int, topic: str) -> list[str]:
     return [str(path) for found in logs.glob(f"{topic}.*") for path in files_below(found)]
 
 
-def test_a_drained_node_is_empty_and_stays_so_until_undone(
-    cluster: ClusterProcess, tmp_path: Path
-) -> None:
+def test_drained_node_is_empty_until_undone(cluster: ClusterProcess, tmp_path: Path) -> None:
     penstock(cluster, "topic", "create", "drained", "-p", "8", "-r", "3")
     lines = "".join(f"{number}\n" for number in range(5_000))
     penstock(cluster, "produce", "drained", stdin=lines)
@@ -89,7 +87,7 @@ def test_a_drained_node_is_empty_and_stays_so_until_undone(
     assert sorted(map(int, read.split())) == list(range(5_000))
 
 
-def test_a_plan_that_was_shown_can_be_given_back(cluster: ClusterProcess, tmp_path: Path) -> None:
+def test_printed_plan_can_be_applied(cluster: ClusterProcess, tmp_path: Path) -> None:
     penstock(cluster, "topic", "create", "planned", "-p", "3", "-r", "2")
     plan = penstock(
         cluster, "cluster", "reassign", "planned", "--factor", "3", "--dry-run", "--format", "json"
@@ -105,7 +103,7 @@ def test_a_plan_that_was_shown_can_be_given_back(cluster: ClusterProcess, tmp_pa
     assert again.strip() == "nothing to move"
 
 
-def test_wrong_goals_are_refused_with_a_clear_word(cluster: ClusterProcess) -> None:
+def test_invalid_goals_are_refused_with_the_reason(cluster: ClusterProcess) -> None:
     for arguments, words in [
         (["reassign"], "pass exactly one of"),
         (["reassign", "--balance", "--factor", "2"], "pass exactly one of"),
@@ -121,7 +119,7 @@ def test_wrong_goals_are_refused_with_a_clear_word(cluster: ClusterProcess) -> N
         assert "Traceback" not in done.stderr
 
 
-def test_leadership_goes_back_to_a_node_that_returned(cluster: ClusterProcess) -> None:
+def test_leadership_returns_to_a_restarted_node(cluster: ClusterProcess) -> None:
     penstock(cluster, "topic", "create", "led", "-p", "8", "-r", "3")
     victim = partitions(cluster, "led")[0]["leader"]
     cluster.signal_node(victim, signal.SIGKILL)

@@ -53,7 +53,7 @@ def request(topic: str, value: str, acks: int) -> ProduceRequest:
 
 
 async def answer(connection: Connection, topic: str, value: str, acks: int) -> int:
-    """The error code; a connection that ends is no acknowledgement either."""
+    """The error code; a connection that ends is not an acknowledgement either."""
     try:
         reply = await connection.send(
             request(topic, value, acks), ProduceResponse, version=VERSION, timeout_ms=60_000
@@ -66,7 +66,7 @@ async def answer(connection: Connection, topic: str, value: str, acks: int) -> i
 
 
 @pytest.mark.parametrize("acks", [1, -1], ids=["acks=1", "acks=all"])
-def test_a_paused_leader_accepts_nothing_when_it_wakes(tmp_path: Path, acks: int) -> None:
+def test_paused_leader_accepts_nothing_when_it_resumes(tmp_path: Path, acks: int) -> None:
     require_etcd()
     cluster = Nodes(tmp_path / "cluster", sets=SETS)
     try:

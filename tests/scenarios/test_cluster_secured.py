@@ -29,7 +29,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL", "SSL"])
-def test_nodes_let_each_other_in_and_nobody_else(
+def test_nodes_authenticate_each_other_and_refuse_strangers(
     tmp_path: Path, files: Path, protocol: str
 ) -> None:
     require_etcd()

@@ -98,7 +98,7 @@ def values_of(name: str, count: int = 200) -> list[str]:
     return [f"{name}-{number:05d}" for number in range(count)]
 
 
-def test_a_cluster_of_three_serves_copies_and_is_described(new_cluster: NewCluster) -> None:
+def test_cluster_of_three_serves_replicates_and_is_described(new_cluster: NewCluster) -> None:
     cluster = new_cluster()
     assert len(cluster.bootstrap.split(",")) == 3
     create(cluster, "orders")
@@ -115,7 +115,7 @@ def test_a_cluster_of_three_serves_copies_and_is_described(new_cluster: NewClust
     assert cluster.stop() == 0
 
 
-def test_a_cluster_remembers_after_a_stop_of_everything(new_cluster: NewCluster) -> None:
+def test_cluster_data_survives_a_full_stop(new_cluster: NewCluster) -> None:
     cluster = new_cluster()
     create(cluster, "orders")
     produce(cluster, "orders", values_of("a"))
@@ -125,7 +125,7 @@ def test_a_cluster_remembers_after_a_stop_of_everything(new_cluster: NewCluster)
     assert consume(cluster, "orders", 400) == [*values_of("a"), *values_of("b")]
 
 
-def test_a_killed_node_is_reported_the_others_go_on_and_it_may_come_back(
+def test_killed_node_is_reported_and_may_return(
     new_cluster: NewCluster,
 ) -> None:
     cluster = new_cluster()
@@ -141,7 +141,7 @@ def test_a_killed_node_is_reported_the_others_go_on_and_it_may_come_back(
     assert cluster.running
 
 
-def test_a_stopping_node_hands_over_what_it_leads(new_cluster: NewCluster) -> None:
+def test_stopping_node_hands_over_its_leadership(new_cluster: NewCluster) -> None:
     cluster = new_cluster()
     create(cluster, "orders", partitions=6)
     produce(cluster, "orders", values_of("a"))
@@ -155,7 +155,7 @@ def test_a_stopping_node_hands_over_what_it_leads(new_cluster: NewCluster) -> No
     assert consume(cluster, "orders", 400) == [*values_of("a"), *values_of("b")]
 
 
-def test_a_killed_supervisor_leaves_no_orphans(new_cluster: NewCluster) -> None:
+def test_killed_supervisor_leaves_no_orphans(new_cluster: NewCluster) -> None:
     cluster = new_cluster()
     pids = [node["pid"] for node in cluster.describe()["nodes"]]
     children = Path(f"/proc/{cluster.pid}/task/{cluster.pid}/children").read_text().split()
@@ -167,7 +167,7 @@ def test_a_killed_supervisor_leaves_no_orphans(new_cluster: NewCluster) -> None:
     assert len(cluster.describe()["nodes"]) == 3
 
 
-def test_etcd_may_be_away_for_a_while(new_cluster: NewCluster) -> None:
+def test_cluster_survives_an_etcd_outage(new_cluster: NewCluster) -> None:
     cluster = new_cluster(sets=SHORT_SESSIONS)
     create(cluster, "orders")
     producer = new_producer(cluster)
@@ -214,7 +214,7 @@ def altered(cluster: ClusterProcess, node_id: int, **lines: object) -> Path:
 FREE_PORTS = {"kafka-port": 0, "http-port": 0}
 
 
-def test_wrong_nodes_are_refused_in_one_line_and_nothing_is_touched(
+def test_misconfigured_nodes_are_refused_in_one_line(
     new_cluster: NewCluster, tmp_path: Path
 ) -> None:
     cluster = new_cluster(sets=SHORT_SESSIONS)
@@ -255,7 +255,7 @@ def test_wrong_nodes_are_refused_in_one_line_and_nothing_is_touched(
     cluster.start_node(3)
 
 
-def test_a_node_waits_for_an_etcd_that_comes_late(tmp_path: Path) -> None:
+def test_node_waits_for_a_late_etcd(tmp_path: Path) -> None:
     require_etcd()
     etcd = EtcdProcess(tmp_path / "etcd", started=False)
     node = NodeProcess(tmp_path, 1, {"etcd.endpoints": etcd.url})

@@ -11,7 +11,7 @@ from tests.conftest import FreshBroker
 
 
 def complete(brokers: str, home: Path, *words: str) -> list[str]:
-    """What bash would be offered for the last word."""
+    """Completions that bash would offer for the last word."""
     environment = {
         **os.environ,
         "_PENSTOCK_COMPLETE": "bash_complete",
@@ -26,7 +26,7 @@ def complete(brokers: str, home: Path, *words: str) -> list[str]:
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 
-def test_topics_and_groups_are_completed_by_the_broker(
+def test_topics_and_groups_are_completed_from_the_broker(
     fresh_broker: FreshBroker, tmp_path: Path
 ) -> None:
     broker = fresh_broker()
@@ -47,12 +47,12 @@ def test_topics_and_groups_are_completed_by_the_broker(
     assert "--brokers" in complete(*here, "topic", "list", "--b")
 
 
-def test_a_broker_that_does_not_answer_offers_nothing(tmp_path: Path) -> None:
+def test_unreachable_broker_completes_nothing(tmp_path: Path) -> None:
     assert complete("127.0.0.1:1", tmp_path, "consume", "") == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_asks_penstock(shell: str) -> None:
+def test_completion_script_calls_penstock(shell: str) -> None:
     done = subprocess.run([COMMAND, "completion", shell], capture_output=True, text=True)
     assert done.returncode == 0
     assert f"_PENSTOCK_COMPLETE={shell}_complete" in done.stdout

@@ -1,7 +1,7 @@
 """Dead letters, queues and replay by the real command line, against a real broker.
 
-Records are produced, given up by a share consumer, looked at, sent back, edited and purged: as the
-runbook in docs/how-to/dead-letters.md has it.
+Records are produced, rejected by a share consumer, inspected, redriven, edited and purged, as in
+the runbook in docs/how-to/dead-letters.md.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ KEYS = 4
 
 
 class Desk:
-    """Somebody at a terminal, and the consumers of one broker."""
+    """A user at a terminal, and the consumers of one broker."""
 
     def __init__(self, broker: PenstockProcess) -> None:
         self.broker = broker
@@ -134,7 +134,7 @@ def test_traceback_of_a_rejection_is_shown(desk: Desk) -> None:
         assert json.load(answer)["traceback"] == letter["traceback"]
 
 
-def test_letters_are_inspected_redriven_edited_and_purged(desk: Desk) -> None:
+def test_dead_letters_are_inspected_redriven_edited_and_purged(desk: Desk) -> None:
     desk.produce("jobs", 12)
     desk.judge("jobs", "workers", 12, "Timeout", "the bank did not answer")
     # Everything was given up; every copy has arrived once the depth says so.
@@ -169,7 +169,7 @@ def test_letters_are_inspected_redriven_edited_and_purged(desk: Desk) -> None:
     assert actions == [("redrive", 3), ("edit", 1), ("purge", 8)]
 
 
-def test_a_redrive_that_is_killed_goes_on_and_sends_nothing_twice(desk: Desk) -> None:
+def test_killed_redrive_resumes_without_duplicates(desk: Desk) -> None:
     desk.produce("jobs", 40)
     desk.judge("jobs", "workers", 40, "Timeout", "")
     words = [COMMAND, "dlq", "redrive", "jobs", "--rate", "3", "--yes"]
@@ -195,7 +195,7 @@ def test_a_redrive_that_is_killed_goes_on_and_sends_nothing_twice(desk: Desk) ->
     assert sorted(map(int, values)) == sorted([*range(40), *range(40)])
 
 
-def test_what_dies_again_is_a_new_letter_that_says_so(desk: Desk) -> None:
+def test_message_that_fails_again_is_a_new_dead_letter_with_its_redrives(desk: Desk) -> None:
     desk.produce("jobs", 2)
     desk.judge("jobs", "workers", 2, "Poison", "")
     desk.call("dlq", "redrive", "jobs", "--yes")
@@ -206,7 +206,7 @@ def test_what_dies_again_is_a_new_letter_that_says_so(desk: Desk) -> None:
     assert desk.depth("jobs.dlq") == 2
 
 
-def test_metrics_tell_of_letters_and_of_queues(desk: Desk) -> None:
+def test_metrics_report_dead_letters_and_queues(desk: Desk) -> None:
     desk.produce("jobs", 10)
     desk.judge("jobs", "workers", 4, "Timeout", "")
 
@@ -221,7 +221,7 @@ def test_metrics_tell_of_letters_and_of_queues(desk: Desk) -> None:
     assert ages['penstock_queue_oldest_seconds{group="workers",topic="jobs"}'] > 0
 
 
-def test_queues_are_listed_described_and_peeked_into_without_a_lease(desk: Desk) -> None:
+def test_queues_are_listed_described_and_peeked_without_a_lease(desk: Desk) -> None:
     desk.produce("jobs", 10)
     desk.judge("jobs", "workers", 4)
     (row,) = desk.ask("queue", "list")
@@ -242,7 +242,7 @@ def test_queues_are_listed_described_and_peeked_into_without_a_lease(desk: Desk)
     assert "did you mean 'workers'" in wrong.stderr
 
 
-def test_a_share_group_reads_again_and_no_other_notices(desk: Desk) -> None:
+def test_replay_of_a_share_group_does_not_affect_another(desk: Desk) -> None:
     desk.produce("jobs", 10)
     desk.judge("jobs", "workers", 10)
     desk.judge("jobs", "others", 10)
@@ -256,7 +256,7 @@ def test_a_share_group_reads_again_and_no_other_notices(desk: Desk) -> None:
     assert "is a share group: see `penstock queue describe jobs -g workers`" in shown
 
 
-def test_a_consumer_group_is_put_back(desk: Desk) -> None:
+def test_replay_resets_a_consumer_group(desk: Desk) -> None:
     desk.produce("jobs", 10)
     done = desk.ask("replay", "jobs", "--group", "plain", "--from-offset", "-2", "--yes")
     assert (done["kind"], done["records"]) == ("consumer group", 4)
@@ -264,7 +264,7 @@ def test_a_consumer_group_is_put_back(desk: Desk) -> None:
     assert group == ["jobs,0,3", "jobs,1,3"]
 
 
-def test_a_range_is_copied_with_keys_and_times(desk: Desk) -> None:
+def test_replay_copies_a_range_with_keys_and_timestamps(desk: Desk) -> None:
     desk.produce("jobs", 10)
     desk.call("topic", "create", "again", "-p", "2")
     done = desk.ask("replay", "jobs", "--to-topic", "again", "--from-offset", "start", "-y")
@@ -278,7 +278,7 @@ def test_a_range_is_copied_with_keys_and_times(desk: Desk) -> None:
     assert desk.ask(*preview)["records"] == 10
 
 
-def test_what_every_group_has_finished_is_deleted(desk: Desk) -> None:
+def test_records_finished_by_every_group_are_deleted(desk: Desk) -> None:
     desk.call("topic", "alter", "jobs", "-c", "retention.mode=ack")
     desk.produce("jobs", 10)
     desk.judge("jobs", "workers", 10)

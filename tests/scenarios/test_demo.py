@@ -6,7 +6,7 @@ import sys
 from tests.docs.pages import ROOT
 
 
-def test_the_demo_has_something_of_everything() -> None:
+def test_demo_shows_every_feature() -> None:
     words = ["--once", "--any-port", "--rate", "60", "--failures", "0.5", "--seconds", "120"]
     done = subprocess.run(
         [sys.executable, "-m", "demo", *words],

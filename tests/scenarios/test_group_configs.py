@@ -86,7 +86,7 @@ def play(scene: Callable[[Desk], Awaitable[None]]) -> None:
 
 
 @run_with(play)
-async def test_the_heartbeat_interval_of_one_group_changes_and_changes_back(desk: Desk) -> None:
+async def test_heartbeat_interval_of_one_group_changes_and_is_restored(desk: Desk) -> None:
     for group in ("g", "other"):
         assert (await desk.beat(group, "m", 0)).heartbeat_interval_ms == 5_000
     name = "consumer.heartbeat.interval.ms"
@@ -98,7 +98,7 @@ async def test_the_heartbeat_interval_of_one_group_changes_and_changes_back(desk
 
 
 @run_with(play)
-async def test_a_groups_own_session_timeout_ends_its_sessions(desk: Desk) -> None:
+async def test_session_timeout_of_a_group_ends_its_sessions(desk: Desk) -> None:
     assert await desk.alter("g", "consumer.heartbeat.interval.ms", "1000") is ErrorCode.NONE
     assert await desk.alter("g", "consumer.session.timeout.ms", "3000") is ErrorCode.NONE
     for group in ("g", "other"):
@@ -111,7 +111,7 @@ async def test_a_groups_own_session_timeout_ends_its_sessions(desk: Desk) -> Non
 
 
 @run_with(play)
-async def test_the_assignment_interval_collects_those_who_join(desk: Desk) -> None:
+async def test_assignment_interval_batches_joining_members(desk: Desk) -> None:
     name = "consumer.assignment.interval.ms"
     assert await desk.alter("g", name, "2000") is ErrorCode.NONE
     first = await desk.beat("g", "a", 0)
@@ -125,7 +125,7 @@ async def test_the_assignment_interval_collects_those_who_join(desk: Desk) -> No
 
 
 @run_with(play)
-async def test_a_groups_configs_outlive_the_node(desk: Desk) -> None:
+async def test_group_configs_survive_a_restart(desk: Desk) -> None:
     assert await desk.alter("g", "consumer.heartbeat.interval.ms", "700") is ErrorCode.NONE
     host = desk.nodes.hosts[1]
     host.cut_power()
@@ -134,7 +134,7 @@ async def test_a_groups_configs_outlive_the_node(desk: Desk) -> None:
 
 
 @run_with(play)
-async def test_a_value_beyond_the_brokers_bounds_is_refused_and_not_applied(desk: Desk) -> None:
+async def test_value_beyond_the_broker_bounds_is_refused_and_not_applied(desk: Desk) -> None:
     for name, value in (
         ("consumer.heartbeat.interval.ms", "499"),
         ("consumer.heartbeat.interval.ms", "15001"),

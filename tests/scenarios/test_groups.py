@@ -1,10 +1,10 @@
-"""Plays the transcripts `groups_*.txt`: a command, a line of dashes, what it comes to.
+"""Runs the transcripts `groups_*.txt`: a command, a line of dashes, the resulting state.
 
 Commands: `topics t=4` sets the cluster's topics; `classic a b`, `cooperative a`, `consumer a b`
 start clients (`a/i1` with an instance id); `run 5s` lets all act every second; `silence a 11s` lets
 all but those named; `leave a`; `back a` starts a static client again under its name; `crash` loads
-the shard anew; `commit a 5` and `offset`; `old a 5` commits under an identity that is over.
-After each command the group is told in one line, `offset` and commits in theirs.
+the shard anew; `commit a 5` and `offset`; `old a 5` commits under an outdated identity. After each
+command one line shows the group; `offset` and commits have their own.
 """
 
 import re
@@ -113,7 +113,7 @@ class Stage:
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("groups_*.txt")), ids=lambda path: path.stem)
-def test_the_transcript_comes_out_as_written(path: Path) -> None:
+def test_transcript_is_reproduced(path: Path) -> None:
     stage = Stage()
     played: list[str] = []
     for block in path.read_text().strip().split("\n\n"):

@@ -95,7 +95,7 @@ def attackers(plain: int, tls: int, topic: str) -> Iterator[subprocess.Popen[str
         process.communicate()
 
 
-def test_hostile_connections_cost_little_and_nobody_else_waits(tmp_path: Path) -> None:
+def test_hostile_connections_cost_little_and_delay_no_client(tmp_path: Path) -> None:
     with guarded_broker(tmp_path) as (broker, plain, tls):
         bootstrap = f"127.0.0.1:{plain}"
         create_topic(bootstrap, "good", 1)
@@ -136,7 +136,7 @@ def test_hostile_connections_cost_little_and_nobody_else_waits(tmp_path: Path) -
 
 
 def _newcomer(bootstrap: str) -> float:
-    """How long a client that comes in the middle of it waits for its first answer."""
+    """Seconds that a client connecting in the middle of it waits for its first answer."""
     began = time.monotonic()
     with probe.connect(bootstrap) as connection:
         connection.sendall(probe.frame(18, 0, 1, b""))

@@ -1,8 +1,8 @@
-"""Bad requests over HTTP: the right status, words that help, and nothing is lost or changed.
+"""Bad requests over HTTP: the right status, helpful errors, and nothing is lost or changed.
 
 Against a broker process. `ROWS` is the table: what is wrong, the request, and the status. After
-every one of them the message that was leased is still held by whoever leased it, and the queue has
-no message more or less.
+every one of them the leased message still has its lease, and the queue has the same number of
+messages.
 """
 
 import http.client
@@ -78,7 +78,7 @@ ROWS = [
     Row("a negative wait", "GET", "/topics/jobs/poll?group=g&wait_ms=-1", None, 422),
     Row("an unknown mode", "GET", "/topics/jobs/poll?group=g&mode=stack", None, 422),
     Row("a bad name", "POST", "/topics/a%20b/messages", {"payload": 1}, *BAD_NAME),
-    Row("an unknown group", "GET", "/groups/nobody", None, 404, "GROUP_ID_NOT_FOUND"),
+    Row("an unknown group", "GET", "/groups/unknown", None, 404, "GROUP_ID_NOT_FOUND"),
     Row("an unknown page", "GET", "/colours", None, 404, "NOT_FOUND"),
     Row("another method", "DELETE", "/ack", None, 405, "METHOD_NOT_ALLOWED"),
     Row(
@@ -130,14 +130,14 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     other.stop()
     broker = PenstockProcess(folder / "broker", sets)
     scene, held = _receipt(broker, lock_ms=600_000)
-    # Each of the others is another message, and the first one stays leased throughout.
+    # The other receipts are of other messages, and the first one stays leased throughout.
     scene.ask("POST", MESSAGES, {"messages": [{"payload": "acked"}, {"payload": "expired"}]})
     _, _, found = scene.ask("GET", "/topics/jobs/poll?group=g&max=1")
     acked = found["messages"][0]["receipt"]
     assert scene.ask("POST", "/ack", {"receipt": acked})[0] == 200
     _, _, found = scene.ask("GET", "/topics/jobs/poll?group=g&max=1&lock_ms=1")
     expired = found["messages"][0]["receipt"]
-    # Whoever has it next holds it for the rest of the test.
+    # Its next receiver holds it for the rest of the test.
     _, _, found = scene.ask("GET", "/topics/jobs/poll?group=g&max=1&wait_ms=60000&lock_ms=600000")
     assert found["messages"][0]["delivery_count"] == 2
     scene.receipts = {"held": held, "acked": acked, "expired": expired, "foreign": foreign}
@@ -155,7 +155,7 @@ def _receipt(broker: PenstockProcess, lock_ms: int) -> tuple[Scene, str]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.what)
-def test_a_bad_request_is_refused_and_changes_nothing(scene: Scene, row: Row) -> None:
+def test_invalid_request_is_refused_and_changes_nothing(scene: Scene, row: Row) -> None:
     before = scene.standing()
     status, kind, answer = scene.ask(row.method, row.path, scene.filled(row.body))
     assert (status, kind) == (row.status, "application/problem+json"), answer
@@ -165,7 +165,7 @@ def test_a_bad_request_is_refused_and_changes_nothing(scene: Scene, row: Row) ->
     assert scene.standing() == before == (2, 2)
 
 
-def test_after_all_of_them_the_lease_still_counts(scene: Scene) -> None:
+def test_lease_is_valid_after_all_invalid_requests(scene: Scene) -> None:
     status, _, answer = scene.ask("POST", "/extend", {"receipt": scene.receipts["held"]})
     assert (status, answer["settled"]) == (200, 1)
     status, _, answer = scene.ask("POST", "/ack", {"receipt": scene.receipts["held"]})

@@ -55,7 +55,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 MESSAGE = {"payload": {"id": 1}}
 
 
-def test_a_user_with_the_right_publishes_and_polls(broker: Site) -> None:
+def test_authorized_user_publishes_and_polls(broker: Site) -> None:
     for _ in range(3):
         status, _ = broker.ask("/topics/orders/messages", MESSAGE, ALICE)
         assert status in (200, 201)
@@ -64,7 +64,7 @@ def test_a_user_with_the_right_publishes_and_polls(broker: Site) -> None:
     assert len(found["messages"]) == 1
 
 
-def test_who_does_not_say_who_they_are_is_asked(broker: Site) -> None:
+def test_anonymous_request_is_challenged(broker: Site) -> None:
     status, told = broker.ask("/topics/orders/messages", MESSAGE)
     assert status == 401
     assert broker.asked is not None
@@ -72,16 +72,14 @@ def test_who_does_not_say_who_they_are_is_asked(broker: Site) -> None:
     assert told["code"] == "TOPIC_AUTHORIZATION_FAILED"
 
 
-@pytest.mark.parametrize("who", [("alice", "wrong"), ("nobody", "x"), ("__node", "x"), ("", "")])
-def test_a_wrong_password_is_refused_before_anything_is_done(
-    broker: Site, who: tuple[str, str]
-) -> None:
+@pytest.mark.parametrize("who", [("alice", "wrong"), ("unknown", "x"), ("__node", "x"), ("", "")])
+def test_wrong_password_is_refused_before_any_change(broker: Site, who: tuple[str, str]) -> None:
     status, told = broker.ask("/topics/orders/messages", MESSAGE, who)
     assert status == 401
     assert told["detail"] == "Authentication failed: wrong user, password or token."
 
 
-def test_a_user_without_the_right_is_forbidden(broker: Site) -> None:
+def test_unauthorized_user_is_forbidden(broker: Site) -> None:
     broker.run("topic", "create", "payroll")
     status, told = broker.ask("/topics/payroll/messages", MESSAGE, ALICE)
     assert status == 403
@@ -92,12 +90,12 @@ def test_a_user_without_the_right_is_forbidden(broker: Site) -> None:
     assert broker.ask("/topics/payroll/messages", MESSAGE, ADMIN)[0] in (200, 201)
 
 
-def test_a_password_that_was_remembered_is_forgotten_when_it_changes(broker: Site) -> None:
+def test_cached_password_is_invalid_after_the_user_is_deleted(broker: Site) -> None:
     assert broker.ask("/topics/orders", who=ALICE)[0] == 200
     broker.run("user", "delete", "alice", "-y")
     assert broker.ask("/topics/orders", who=ALICE)[0] == 401
 
 
-def test_health_is_everybodys_business(broker: Site) -> None:
+def test_health_needs_no_authentication(broker: Site) -> None:
     with urllib.request.urlopen(broker.process.http + "/healthz", timeout=30) as reply:
         assert reply.status == 200

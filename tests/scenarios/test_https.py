@@ -1,4 +1,4 @@
-"""The HTTP port with TLS: certificates that change, and handshakes that nobody finishes."""
+"""The HTTP port with TLS: changed certificates, and unfinished handshakes."""
 
 import contextlib
 import http.client
@@ -87,7 +87,7 @@ AMZ = {"content-type": "application/x-amz-json-1.0"}
         ("/topics", None, {"content-length": "-1"}, 400),
     ],
 )
-def test_every_answer_tells_browsers_what_it_is_not(
+def test_every_response_has_security_headers(
     site: Site, path: str, body: bytes | None, headers: dict[str, str], status: int
 ) -> None:
     port = http.client.HTTPSConnection(site.host, site.port, timeout=20, context=site.trusting)
@@ -105,7 +105,7 @@ def test_every_answer_tells_browsers_what_it_is_not(
     assert told["strict-transport-security"] == "max-age=31536000"
 
 
-def test_handshakes_that_nobody_finishes_do_not_keep_others_out(site: Site) -> None:
+def test_unfinished_handshakes_do_not_block_clients(site: Site) -> None:
     with contextlib.ExitStack() as held:
         for _ in range(HANDSHAKES_MAX + 50):
             held.enter_context(socket.create_connection((site.host, site.port)))

@@ -1,7 +1,7 @@
-"""A flood of wrong passwords: somebody with the right one is let in before it is through.
+"""A flood of wrong passwords: a client with the right one is accepted before the flood ends.
 
-Both ask for what costs a check at the broker (PLAIN), and neither was there before. Who is first is
-counted by what the broker says of failed logins, not by time.
+Both use a mechanism that costs a check at the broker (PLAIN), and neither was cached. The order is
+measured by the broker's count of failed logins, not by time.
 """
 
 import re
@@ -37,7 +37,7 @@ def frame(key: int, version: int, body: bytes) -> bytes:
 
 
 def say(broker: Guarded, source: str, name: str, password: str) -> socket.socket:
-    """A connection on which somebody has said who they are, and not heard yet."""
+    """A connection that has sent its credentials, and has no answer yet."""
     host, _, port = broker.process.bootstrap.rpartition(":")
     connection = socket.create_connection((host, int(port)), SECONDS_MAX, (source, 0))
     token = f"\0{name}\0{password}".encode()
@@ -67,7 +67,7 @@ def failed(broker: Guarded) -> int:
 @pytest.mark.parametrize(
     ("source", "user"), [("127.0.0.2", "ann"), ("127.0.0.1", "bob")], ids=["elsewhere", "same"]
 )
-def test_a_flood_of_wrong_passwords_does_not_keep_others_waiting(
+def test_flood_of_wrong_passwords_does_not_delay_other_users(
     broker: Guarded, source: str, user: str
 ) -> None:
     broker.add_user(user, "her own")
@@ -77,12 +77,12 @@ def test_a_flood_of_wrong_passwords_does_not_keep_others_waiting(
             flood.enter_context(say(broker, source, "admin", f"wrong {number}"))
         assert is_let_in(say(broker, "127.0.0.1", user, "her own"))
         assert failed(broker) - before < FLOOD // 2
-    # Those who hung up are not looked at any more; others are, however many there were.
+    # Checks of disconnected clients are skipped; the rest run, however many there were.
     assert not is_let_in(say(broker, source, "admin", "wrong"))
     assert failed(broker) - before < FLOOD // 2
 
 
-def test_who_was_let_in_before_does_not_wait_at_all(broker: Guarded) -> None:
+def test_verified_user_does_not_wait_behind_a_flood(broker: Guarded) -> None:
     """Not even behind strangers at the same address who give as many names as they are."""
     broker.add_user("cid", "his own")
     assert is_let_in(say(broker, "127.0.0.1", "cid", "his own"))

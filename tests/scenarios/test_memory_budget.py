@@ -44,9 +44,9 @@ def resident_mib(process: PenstockProcess) -> float:
     return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
-def test_over_budget_everybody_waits_and_nobody_ends_the_broker(tmp_path: Path) -> None:
+def test_requests_over_the_memory_budget_wait_and_the_broker_survives(tmp_path: Path) -> None:
     """Reading was stopped from within a read, which ended the process."""
-    # A request that nobody answers wrongly: the bytes after its body do not count.
+    # A valid request: bytes after its body are ignored.
     whole = probe.frame(API_VERSIONS, 0, 7, bytes(FRAME_BYTES))
     half = len(whole) // 2
     with broker(tmp_path, queued_max_request_bytes=BUDGET_BYTES) as process:
@@ -64,7 +64,7 @@ def test_over_budget_everybody_waits_and_nobody_ends_the_broker(tmp_path: Path) 
                 assert (length > 0, correlation_id) == (True, 7)
 
 
-def test_strangers_take_little_memory_and_none_of_the_others(tmp_path: Path) -> None:
+def test_unauthenticated_connections_take_little_memory(tmp_path: Path) -> None:
     with broker(tmp_path, listeners="SASL_PLAINTEXT://127.0.0.1:0") as process:
         port = port_of(process)
         before = resident_mib(process)
@@ -83,7 +83,7 @@ def test_strangers_take_little_memory_and_none_of_the_others(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("size", [64 * 1024 + 1, 100 << 20])
-def test_nobody_needs_a_large_frame_to_say_who_they_are(tmp_path: Path, size: int) -> None:
+def test_unauthenticated_large_frame_closes_the_connection(tmp_path: Path, size: int) -> None:
     with (
         broker(tmp_path, listeners="SASL_PLAINTEXT://127.0.0.1:0") as process,
         connect(port_of(process)) as peer,
@@ -93,7 +93,7 @@ def test_nobody_needs_a_large_frame_to_say_who_they_are(tmp_path: Path, size: in
             assert peer.recv(1) == b""
 
 
-def test_answers_that_nobody_reads_take_little_memory(tmp_path: Path) -> None:
+def test_unread_responses_take_little_memory(tmp_path: Path) -> None:
     """It was 15 MB for each poll and 24 for each stream."""
     with broker(tmp_path, num_partitions=16) as process, contextlib.ExitStack() as held:
         message = json.dumps({"payload": "x" * 900_000})

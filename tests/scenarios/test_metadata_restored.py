@@ -27,7 +27,7 @@ def has_ended(node: NodeProcess) -> bool:
     return not node.running
 
 
-def test_etcd_put_back_to_a_backup_is_refused_and_recovered(tmp_path: Path) -> None:
+def test_etcd_restored_to_a_backup_is_refused_and_recovered(tmp_path: Path) -> None:
     require_etcd()
     cluster = Nodes(tmp_path / "cluster", 3, SETS)
     try:

@@ -38,9 +38,7 @@ def load(broker: PenstockProcess, topic: str, **options: int) -> dict[str, Any]:
     return told
 
 
-def test_three_times_the_load_leaves_the_goodput_and_the_broker_as_they_are(
-    fresh_broker: FreshBroker, topic: str
-) -> None:
+def test_triple_load_keeps_goodput_and_broker_alive(fresh_broker: FreshBroker, topic: str) -> None:
     broker = fresh_broker()
     create_topic(broker.bootstrap, topic, 1)
     peak = load(broker, topic, connections=8, window=64)

@@ -1,4 +1,4 @@
-"""Sending dead letters back as a user who has the rights to that and to nothing else."""
+"""Redrive of dead letters by a user with only the permissions for it."""
 
 import base64
 import json
@@ -26,7 +26,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 def bury(broker: Guarded, payload: bytes) -> None:
-    """A message that a worker gives up; returns when its letter is there."""
+    """Publishes a message that a worker rejects; returns when its dead letter exists."""
     security = {"sasl.username": ADMIN[0], "sasl.password": ADMIN[1]}
     with SyncClient(broker.process.bootstrap, security=security) as client:
         client.publish("orders", payload)
@@ -36,7 +36,7 @@ def bury(broker: Guarded, payload: bytes) -> None:
         boxes = json.loads(broker.run("dlq", "list", "--format", "json"))
         if any(box["topic"] == "orders.dlq" and box["letters"] for box in boxes):
             return
-    raise TimeoutError("no letter came")
+    raise TimeoutError("no dead letter came")
 
 
 def orders(broker: Guarded) -> list[bytes]:
@@ -48,7 +48,7 @@ def orders(broker: Guarded) -> list[bytes]:
         return [message.payload for message in found]
 
 
-def test_a_redriver_sends_letters_back_by_command(broker: Guarded) -> None:
+def test_redriver_with_minimal_permissions_redrives_by_command(broker: Guarded) -> None:
     bury(broker, b"one")
     redrive = ("dlq", "redrive", "orders.dlq", "-y")
     refused = broker.attempt(*redrive, who="olga")
@@ -63,7 +63,7 @@ def test_a_redriver_sends_letters_back_by_command(broker: Guarded) -> None:
     assert "redrive" in broker.run("dlq", "history", "--format", "json")
 
 
-def test_over_http_the_letters_and_their_target_are_enough(broker: Guarded) -> None:
+def test_http_redrive_needs_permissions_on_source_and_target_only(broker: Guarded) -> None:
     broker.add_user("pete", "open sesame")
     bury(broker, b"two")
     broker.run("acl", "allow", "pete", "read", "--topic", "orders.dlq")

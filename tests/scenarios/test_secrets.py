@@ -21,7 +21,7 @@ STATIC = "planted-static-secret"
 TOKEN = "planted.token.value"
 
 
-def test_no_secret_is_told_by_anything(tmp_path: Path) -> None:
+def test_secrets_do_not_leak(tmp_path: Path) -> None:
     """Not by logs of failed logins, nor configs, metrics, pages, users, keys or a debug bundle."""
     config = tmp_path / "node.toml"
     config.write_text(f'[broker]\n"sqs.credentials" = "KEY:{STATIC}"\n')
@@ -54,8 +54,8 @@ def test_no_secret_is_told_by_anything(tmp_path: Path) -> None:
             assert base64.b64encode(secret.encode()).decode().rstrip("=") not in text
 
 
-def test_a_broker_whose_secrets_everybody_may_read_does_not_start() -> None:
-    # Not below tmp_path, which nobody else can enter.
+def test_broker_with_world_readable_secrets_does_not_start() -> None:
+    # Not below tmp_path, which other users cannot enter.
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         directory = Path(name)
         directory.chmod(0o755)
@@ -104,7 +104,7 @@ def get(http: str, path: str, authorization: str) -> str:
 
 
 def log_in_wrongly(bootstrap: str) -> str:
-    """By PLAIN, with a password that is nobody's; what the broker answers."""
+    """Logs in by PLAIN with a wrong password; returns the broker's answer."""
     with probe.connect(bootstrap) as connection:
         connection.sendall(probe.frame(17, 1, 1, struct.pack(">h", 5) + b"PLAIN"))
         answer(connection)

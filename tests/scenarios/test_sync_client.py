@@ -8,7 +8,7 @@ from penstock import Outgoing, Refused, SyncClient, Unreachable
 from tests.conftest import FreshBroker
 
 
-def test_a_queue_is_iterated_by_several_threads(fresh_broker: FreshBroker) -> None:
+def test_queue_is_iterated_by_several_threads(fresh_broker: FreshBroker) -> None:
     broker = fresh_broker()
     seen: list[int] = []
     with SyncClient(broker.bootstrap) as client:
@@ -32,7 +32,7 @@ def test_a_queue_is_iterated_by_several_threads(fresh_broker: FreshBroker) -> No
         assert client.poll("jobs", "workers", wait=0.5) == []
 
 
-def test_all_that_the_async_client_does(fresh_broker: FreshBroker) -> None:
+def test_sync_client_covers_the_async_client(fresh_broker: FreshBroker) -> None:
     broker = fresh_broker()
     with SyncClient(broker.bootstrap) as client:
         client.create_topic("jobs", 1, retention_ms=3_600_000)
@@ -45,9 +45,9 @@ def test_all_that_the_async_client_does(fresh_broker: FreshBroker) -> None:
         message.reject(ValueError("bad"))
         with pytest.raises(Refused, match="settled before"):
             message.ack()
-        (letter,) = client.poll("jobs.dlq", "look", wait=30)
-        assert letter.header("penstock-dlq-error-message") == "bad"
-        letter.ack()
+        (dead_letter,) = client.poll("jobs.dlq", "look", wait=30)
+        assert dead_letter.header("penstock-dlq-error-message") == "bad"
+        dead_letter.ack()
         client.publish_many("jobs", range(1, 5))
         with client.consume("jobs", "readers") as log:
             assert next(log).json() == {"n": 1}
@@ -69,7 +69,7 @@ def test_all_that_the_async_client_does(fresh_broker: FreshBroker) -> None:
         client.publish("jobs", b"x")
 
 
-def test_a_lease_is_renewed_while_the_caller_works(fresh_broker: FreshBroker) -> None:
+def test_lease_is_renewed_while_the_caller_works(fresh_broker: FreshBroker) -> None:
     short = {
         "group.share.min.record.lock.duration.ms": 1_000,
         "group.share.record.lock.duration.ms": 1_000,
@@ -85,6 +85,6 @@ def test_a_lease_is_renewed_while_the_caller_works(fresh_broker: FreshBroker) ->
         assert other.poll("jobs", "workers", wait=2) == []
 
 
-def test_no_broker_is_said_at_once() -> None:
+def test_absent_broker_is_reported_at_once() -> None:
     with pytest.raises(Unreachable, match="penstock up"):
         SyncClient("127.0.0.1:1").connect()

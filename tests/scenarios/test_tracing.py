@@ -1,4 +1,4 @@
-"""Traces through the HTTP door of a real broker, and to a collector by OTLP."""
+"""Traces through the HTTP endpoint of a real broker, and to a collector by OTLP."""
 
 import json
 import threading
@@ -48,7 +48,7 @@ def traced() -> Iterator[TracedBroker]:
         yield broker
 
 
-def test_a_trace_goes_through_http_from_publish_to_ack(traced: TracedBroker) -> None:
+def test_trace_continues_through_http_from_publish_to_ack(traced: TracedBroker) -> None:
     url, traces = f"{traced.http}/topics/jobs", traced.traces
     ask("POST", f"{url}/messages", {"payload": 1}, CONTEXT)
     (message,) = ask("GET", f"{url}/poll?group=workers")["messages"]
@@ -67,7 +67,7 @@ def test_a_trace_goes_through_http_from_publish_to_ack(traced: TracedBroker) -> 
     assert parent_of(nacked) == received.context.span_id
 
 
-def test_messages_keep_a_context_of_their_own(traced: TracedBroker) -> None:
+def test_message_context_overrides_the_request_context(traced: TracedBroker) -> None:
     own = f"00-{'a' * 32}-{'b' * 16}-01"
     body = {"messages": [{"payload": 1}, {"payload": 2, "headers": {"traceparent": own}}]}
     ask("POST", f"{traced.http}/topics/jobs/messages", body, CONTEXT)
@@ -76,14 +76,14 @@ def test_messages_keep_a_context_of_their_own(traced: TracedBroker) -> None:
     assert found[b"2"] == own.encode()
 
 
-def test_without_tracing_the_context_still_goes_on() -> None:
+def test_context_is_propagated_without_tracing() -> None:
     with Broker() as broker:
         ask("POST", f"{broker.http}/topics/jobs/messages", {"payload": 1}, CONTEXT)
         (message,) = broker.messages("jobs")
         assert dict(message.headers)["traceparent"] == CONTEXT["traceparent"].encode()
 
 
-def test_spans_are_sent_where_the_environment_says(
+def test_spans_are_exported_as_the_environment_says(
     fresh_broker: FreshBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     got: list[tuple[str, bytes]] = []

@@ -147,7 +147,7 @@ def _show(write: WriteMarkers) -> str:
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_the_coordinator_follows_the_transcript(path: Path) -> None:
+def test_coordinator_follows_the_transcript(path: Path) -> None:
     runner = Runner()
     for number, line in enumerate(path.read_text().splitlines(), 1):
         line = line.split("#")[0].strip()
@@ -158,5 +158,5 @@ def test_the_coordinator_follows_the_transcript(path: Path) -> None:
         assert runner.host.replayed() == runner.host.shard.durable_state()
 
 
-def test_there_are_transcripts() -> None:
+def test_transcripts_exist() -> None:
     assert len(SCENARIOS) >= 6

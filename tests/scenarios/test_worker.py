@@ -21,7 +21,7 @@ from tests.waiting import eventually
 PATIENCE_S = 120.0
 
 
-def test_a_thousand_keys_keep_their_order_through_failures(fresh_broker: FreshBroker) -> None:
+def test_thousand_keys_keep_their_order_through_failures(fresh_broker: FreshBroker) -> None:
     broker = fresh_broker()
     result = asyncio.run(run_keys(broker.bootstrap, keys=1_000, workers=10, each=3, concurrency=5))
     assert result.check.violations == []
@@ -29,19 +29,21 @@ def test_a_thousand_keys_keep_their_order_through_failures(fresh_broker: FreshBr
     assert result.failures > 50
 
 
-def test_one_poisoned_and_one_held_message_hold_up_nobody(fresh_broker: FreshBroker) -> None:
+def test_poisoned_and_held_messages_delay_no_other(fresh_broker: FreshBroker) -> None:
     broker = fresh_broker()
     result = asyncio.run(run_poison(broker.bootstrap, 3_000))
     assert result.delivered == 3_001
     assert result.is_held_back
-    assert sorted(letter["penstock-dlq-error-class"] or b"" for letter in result.letters) == [
+    assert sorted(
+        dead_letter["penstock-dlq-error-class"] or b"" for dead_letter in result.dead_letters
+    ) == [
         b"Failed",
         b"Reject",
     ]
 
 
 class Jobs:
-    """`penstock worker tests.scenarios.jobs:worker`, and what it tells."""
+    """`penstock worker tests.scenarios.jobs:worker`, and its log."""
 
     def __init__(self, broker: PenstockProcess, log: Path) -> None:
         self.broker = broker
@@ -89,13 +91,13 @@ def jobs(fresh_broker: FreshBroker, tmp_path: Path) -> Iterator[Jobs]:
         process.wait()
 
 
-def test_what_a_killed_worker_held_is_done_by_another(jobs: Jobs) -> None:
+def test_messages_of_a_killed_worker_are_handled_by_another(jobs: Jobs) -> None:
     with SyncClient(jobs.broker.bootstrap) as client:
         client.create_topic("jobs", 2)
         client.publish_many("jobs", ["hang", "other"])
         first = jobs.start()
         jobs.wait_for(lambda told: "begun hang 1" in told and "done other 1" in told)
-        jobs.wait_unfinished(1)  # What it did is acknowledged, too.
+        jobs.wait_unfinished(1)  # Its finished messages are acknowledged, too.
         first.kill()
         jobs.start()
         told = jobs.wait_for(lambda told: "done hang 2" in told)
@@ -103,7 +105,7 @@ def test_what_a_killed_worker_held_is_done_by_another(jobs: Jobs) -> None:
     assert "done other 2" not in told
 
 
-def test_a_worker_finishes_what_it_began_when_told_to_end(jobs: Jobs) -> None:
+def test_worker_finishes_its_current_messages_on_a_signal(jobs: Jobs) -> None:
     with SyncClient(jobs.broker.bootstrap) as client:
         client.create_topic("jobs", 1)
         client.publish_many("jobs", [f"job-{number}" for number in range(20)])

@@ -16,7 +16,7 @@ from penstock.app.task import RetryBackoff
 
 
 class Failed(Exception):
-    """What a handler is told to raise."""
+    """Error that a handler is told to raise."""
 
 
 @dataclass
@@ -104,12 +104,12 @@ class PoisonResult:
     delivered: int
     seconds: float
     last_ms: float
-    letters: list[dict[str, bytes | None]]
+    dead_letters: list[dict[str, bytes | None]]
     is_held_back: bool
 
 
 async def run_poison(brokers: str, count: int) -> PoisonResult:
-    """One message that always fails and one that is held for an hour, among many others."""
+    """Runs one message that always fails and one that is held for an hour, among many others."""
     topic = f"poisoned-{count}"
     delivered, held = 0, False
     finished = asyncio.Event()
@@ -146,15 +146,15 @@ async def run_poison(brokers: str, count: int) -> PoisonResult:
         await client.publish(topic, b"late")
         await asyncio.wait_for(finished.wait(), 30)
         last_ms = (time.monotonic() - published) * 1000
-        letters: list[dict[str, bytes | None]] = []
-        while len(letters) < 2:
+        dead_letters: list[dict[str, bytes | None]] = []
+        while len(dead_letters) < 2:
             found = await client.poll(f"{topic}.dlq", "look", max=2, wait=30)
-            for letter in found:
-                letters.append(letter.headers)
-                await letter.ack()
+            for dead_letter in found:
+                dead_letters.append(dead_letter.headers)
+                await dead_letter.ack()
         worker.stop()
         await serving
-    return PoisonResult(delivered, seconds, last_ms, letters, not held)
+    return PoisonResult(delivered, seconds, last_ms, dead_letters, not held)
 
 
 def main(arguments: list[str]) -> None:
@@ -172,7 +172,7 @@ def main(arguments: list[str]) -> None:
         poison = asyncio.run(run_poison(rest[1], int(rest[0])))
         print(
             f"{poison.delivered} delivered in {poison.seconds:.1f} s beside one poisoned and one "
-            f"held; a new one took {poison.last_ms:.0f} ms; {len(poison.letters)} letters; "
+            f"held; a new one took {poison.last_ms:.0f} ms; {len(poison.dead_letters)} failed; "
             f"held back: {poison.is_held_back}"
         )
 

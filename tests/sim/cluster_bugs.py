@@ -42,7 +42,9 @@ class Bug(NamedTuple):
     checker: str
     first: int
     options: Callable[[int], ClusterRunOptions] | None = None
-    """Where it shows only in a siege of another kind; None: one as in `test_cluster_siege`."""
+    """Options of the run in which it shows, where others do not show it; None: those of
+    `test_cluster_run`.
+    """
 
 
 def without_syncs(seed: int) -> ClusterRunOptions:
@@ -180,7 +182,7 @@ def departing_epochs_are_not_looked_at(patch: Patch) -> None:
 
 
 def an_unclean_return_keeps_its_place(patch: Patch) -> None:
-    """Who lost what it had not synced is still taken for in sync (KIP-966)."""
+    """A node that lost unsynced records still counts as in sync (KIP-966)."""
 
     async def planted(*arguments: Any, **options: Any) -> int:
         return 0
@@ -239,7 +241,7 @@ def a_quiet_replica_never_returns(patch: Patch) -> None:
 
 
 def the_controller_takes_its_lease_for_a_lock(patch: Patch) -> None:
-    """What it writes is guarded by nothing else."""
+    """Nothing else guards its writes."""
     real = partition_updates.apply
 
     async def planted(store: Any, updates: Any, controller_guard: Any = ()) -> Any:
@@ -259,7 +261,7 @@ def a_new_leader_gets_no_new_epoch(patch: Patch) -> None:
     patch.setattr(elections, "_next", planted)
 
 
-def whoever_is_up_may_lead(patch: Patch) -> None:
+def any_live_replica_may_lead(patch: Patch) -> None:
     real = elections._clean_leader
 
     def planted(draft: PartitionRecord, brokers: Any) -> int | None:
@@ -270,7 +272,7 @@ def whoever_is_up_may_lead(patch: Patch) -> None:
 
 
 def eligible_leaders_are_forgotten(patch: Patch) -> None:
-    """When nobody in sync is left, whoever comes back first leads (before KIP-966)."""
+    """Without an in-sync replica, the first one to return leads (before KIP-966)."""
     real = elections._with_isr
 
     def without_elr(record: PartitionRecord, *rest: Any, **options: Any) -> PartitionRecord:
@@ -357,7 +359,7 @@ BUGS = [
     Bug(a_quiet_replica_never_returns, "stuck", 3),
     Bug(the_controller_takes_its_lease_for_a_lock, "epochs", 2),
     Bug(a_new_leader_gets_no_new_epoch, "epochs", 1),
-    Bug(whoever_is_up_may_lead, "unclean", 10),
+    Bug(any_live_replica_may_lead, "unclean", 10),
     Bug(eligible_leaders_are_forgotten, "unclean", 10),
     Bug(a_move_is_over_before_the_copies_are_made, "truncated", 10),
     Bug(a_node_is_fenced_for_good, "stuck", 1),

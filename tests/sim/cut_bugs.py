@@ -1,7 +1,7 @@
-"""Bugs in what is made of cut networks, one at a time: see `test_cut_planted_bugs`.
+"""Planted bugs in the handling of cut networks, one at a time: see `test_cut_planted_bugs`.
 
-`BUGS` says for each the checker that names it, and the cut in which it shows. Most leave a
-partition without writes although somebody could lead it: that is what the rules are there for.
+`BUGS` has the checker that names each bug, and the cut in which it shows. Most leave a partition
+without writes although a node could lead it: preventing that is the purpose of the rules.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class CutBug(NamedTuple):
     cut: Cut
 
 
-def nobody_acts_on_reports(patch: Patch) -> None:
+def reports_are_ignored(patch: Patch) -> None:
     """As it was: who has a lease and leads goes on leading."""
     patch.setattr(controller, "broken_links_of", lambda reports, brokers: {})
 
@@ -99,7 +99,7 @@ IN_TWO_STEPS = Cut(5, frozenset({(1, 2), (1, 3)}), frozenset({4}))
 """Two followers leave the ISR, and when another one's lease ends, they are needed again."""
 
 BUGS = [
-    CutBug(nobody_acts_on_reports, "unavailable", LEADER_ALONE),
+    CutBug(reports_are_ignored, "unavailable", LEADER_ALONE),
     CutBug(a_link_that_is_there_counts_as_an_answer, "unavailable", LEADER_DEAF),
     CutBug(one_answer_is_enough_for_ever, "unavailable", LEADER_DEAF),
     CutBug(the_first_in_order_takes_over, "unavailable", TWO_ALONE),

@@ -1,15 +1,16 @@
-"""What a log was asked to keep, and whether it did: the checker of the crash tests.
+"""Checker of the crash tests: compares a log with the history of its operations.
 
-`History` is told of every append before it is made, of every acknowledgement, deletion and cut.
-`check` compares a log that came back from a disk with it and raises `Violation` by name:
+`History` records every append before it is made, and every acknowledgement, deletion and
+truncation. `check` compares a log that came back from a disk with it and raises `Violation` by
+name:
 
 - lost: an acknowledged batch is not served;
 - changed: a batch is served with other bytes than were appended;
-- invented: a batch is served that was never appended there, or was cut away for good;
+- invented: a batch is served that was never appended there, or was truncated for good;
 - disordered: offsets do not follow each other;
 - undeleted: records below an acknowledged DeleteRecords are back;
-- offline, damaged: a log that nothing was done to but a power cut does not open or read;
-- forgetful: a retry of a batch that is there is not recognised, or one that is not there is.
+- offline, damaged: a log that only had a power cut does not open or read;
+- forgetful: a retry of an existing batch is not recognized, or a missing one is.
 """
 
 from collections.abc import Sequence
@@ -79,7 +80,7 @@ class History:
         return found
 
     def check_served(self, served: Sequence[tuple[int, bytes]]) -> list[Written]:
-        """What was appended for each batch that was served: nothing else, and in order."""
+        """Appended batches that equal the served ones; there are no others, in order."""
         by_offset = {batch.base_offset: batch for batch in self.written}
         found: list[Written] = []
         for base_offset, data in served:

@@ -49,7 +49,7 @@ class Producer:
 
 @dataclass(slots=True)
 class Options:
-    """What is varied between the tests, and what a planted bug replaces."""
+    """Options that vary between tests, and parts that a planted bug replaces."""
 
     cut_every_operation: bool = True
     faults: Callable[[random.Random], list[Fault]] | None = None

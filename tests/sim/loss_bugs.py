@@ -47,7 +47,7 @@ def damage_is_taken_for_a_torn_tail(patch: Patch) -> None:
 
 
 def an_older_copy_is_trusted(patch: Patch) -> None:
-    """As it was: whoever has a clean-shutdown marker has everything."""
+    """The former behaviour: a clean-shutdown marker is taken as proof of a complete log."""
     patch.setattr(process_lives, "is_older", lambda here, directory_id, last: False)
 
 
@@ -78,7 +78,7 @@ def an_older_copy_keeps_its_place(patch: Patch) -> None:
 
 
 def a_lost_log_is_made_anew_at_once(patch: Patch) -> None:
-    """Empty and online, before anybody knows of the loss."""
+    """Empty and online, before the cluster knows of the loss."""
     real = LogDirectories._open
 
     def planted(self: LogDirectories, one: Any, clean: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Bugs in queues, one at a time: see `test_queue_planted_bugs`.
+"""Planted bugs in queues, one at a time: see `test_queue_planted_bugs`.
 
-`BUGS` says for each the checker that names it, and a seed of the queue siege that finds it.
+`BUGS` has the checker that names each bug, and a seed of a queue run that finds it.
 """
 
 from collections.abc import Callable

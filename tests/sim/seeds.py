@@ -1,4 +1,4 @@
-"""Which seeds a simulated test runs, and how to run one of them again.
+"""Seeds of simulated tests, and how to repeat one of them.
 
 - by default a few, so that the whole suite stays quick;
 - `PENSTOCK_SIM_SEEDS=500` runs that many of each;
@@ -25,9 +25,9 @@ STALE = "default:seed .* no longer finds"
 
 
 def tell_if_stale(bug: str, first: int, found: int) -> None:
-    """Warns when the seed that was known to find a planted bug does not: trying others takes long.
+    """Warns when the known seed of a planted bug no longer finds it: trying others takes long.
 
-    Any change of what is simulated may do that. Writing down the other seed is all it takes.
+    Any change of the simulation may cause that. The fix is to write down the other seed.
     """
     if first != found:
         warnings.warn(f"seed {first} no longer finds {bug}, but {found} does", stacklevel=2)

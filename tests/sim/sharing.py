@@ -42,7 +42,7 @@ Place = tuple[int, int]
 
 @dataclass
 class Ledger:
-    """What all members saw and did."""
+    """Deliveries and settlements of all members."""
 
     delivered: Counter[tuple[int, int, int]] = field(default_factory=Counter)
     values: dict[Place, bytes] = field(default_factory=dict)
@@ -181,8 +181,8 @@ class Member:
         return RELEASE if self._rng.random() < 0.1 else ACCEPT
 
 
-def letters(cluster: SimCluster, topic: str = "t.dlq") -> list[bytes]:
-    """What the leaders of a topic of dead letters have."""
+def dead_letters(cluster: SimCluster, topic: str = "t.dlq") -> list[bytes]:
+    """Values that the leaders of a dead-letter topic hold."""
     values: list[bytes] = []
     for node in cluster.nodes():
         for partition in node.partitions.led():

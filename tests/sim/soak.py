@@ -1,12 +1,12 @@
-"""Runs seed after seed for as long as it is told, and says what they came to.
+"""Runs new seeds for a given time, and reports their results.
 
     python -m tests.sim.soak --minutes 10 --kind siege --first 1000 --jobs 2
 
-Kinds: `hosted` is groups and transactions on one node, `siege` a cluster with everything at once
-for some seconds, `long` a cluster for an hour with minutes between its troubles, `queue` a queue on
-a cluster; `all` takes them in turn. New seeds each time unless `--first` is given: it starts where
-the clock is. Ends at the first broken promise, with the command that repeats it and the last lines
-of its journal.
+Kinds: `hosted` runs groups and transactions on one node, `siege` a cluster with all faults at once
+for some seconds, `long` a cluster for an hour with minutes between its faults, `queue` a queue on a
+cluster; `all` takes them in turn. Seeds are new each time unless `--first` is given: they start
+with the time of day. Ends at the first violation, with the command that repeats it and the last
+lines of its journal.
 
 `--total FILE` adds the counts to those in the file, so that a long soak can be run in parts.
 """
@@ -78,7 +78,7 @@ def soak(
 
 
 def add_to_file(path: Path, results: Results) -> Results:
-    """All soaks that were told to use this file, together."""
+    """Adds to the total of all soaks that use this file."""
     together = Results()
     if path.exists():
         found = json.loads(path.read_text())

@@ -1,6 +1,6 @@
-"""The audit log over several nodes: every node tells, whoever leads writes, and death loses little.
+"""Audit log over several nodes: every node reports, the leader writes, and a failure loses little.
 
-Entries that were written stay; an entry is written once, unless the answer to its writing was lost.
+Written entries stay; an entry is written once, unless the response to its write was lost.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ async def until_written(cluster: SimCluster, actions: set[str]) -> list[AuditEnt
 
 
 @run_with(play)
-async def test_every_node_tells_and_each_entry_is_written_once_and_encrypted(
+async def test_entries_of_every_node_are_written_once_and_encrypted(
     cluster: SimCluster,
 ) -> None:
     for node_id in (1, 2, 3):
@@ -90,7 +90,7 @@ async def test_every_node_tells_and_each_entry_is_written_once_and_encrypted(
 
 
 @run_with(play)
-async def test_what_was_written_outlives_its_leader_and_others_go_on(cluster: SimCluster) -> None:
+async def test_written_entries_survive_their_leader(cluster: SimCluster) -> None:
     tell(cluster, 1, "before")
     await until_written(cluster, {"before"})
     leader = next(n.config.node_id for n in cluster.nodes() if n.partitions.get(AUDIT, 0))
@@ -103,7 +103,7 @@ async def test_what_was_written_outlives_its_leader_and_others_go_on(cluster: Si
 
 
 @run_with(play)
-async def test_a_node_that_stops_writes_what_it_was_told_first(cluster: SimCluster) -> None:
+async def test_stopping_node_writes_its_pending_entries(cluster: SimCluster) -> None:
     tell(cluster, 2, "first")
     await until_written(cluster, {"first"})
     tell(cluster, 2, "last words")

@@ -206,6 +206,6 @@ def besiege(seed: int) -> Siege:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_was_acknowledged_is_on_every_replica_in_the_end(seed: int) -> None:
+def test_acknowledged_records_reach_every_replica(seed: int) -> None:
     siege = besiege(seed)
     assert sum(map(len, siege.acknowledged.values())) > 100

@@ -1,4 +1,4 @@
-"""Writes go on within ten seconds wherever somebody reaches a majority, whatever else is cut.
+"""Writes continue within ten seconds wherever a node reaches a majority, whatever else is cut.
 
 All ways to cut the directions between three nodes, with every set of nodes that does not reach the
 metadata store, and all shapes of five nodes likewise; see `simulation.network_cuts`. By default a
@@ -41,7 +41,7 @@ def _figures() -> Iterator[None]:
 
 
 def _sample(every: list[Cut], stride: int, stride_of_hopeless: int) -> list[tuple[int, Cut]]:
-    """Each with its seed. Where nobody could lead there is less to see: that nothing is lost."""
+    """Cuts with their seeds. Where no node could lead, the run only checks that nothing is lost."""
     rows = list(enumerate(every))
     if IS_ALL:
         return rows
@@ -57,7 +57,7 @@ def _chunks() -> list[list[tuple[int, Cut]]]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("chunk", _chunks(), ids=lambda c: f"{c[0][1].nodes}/{c[0][0]}")
-def test_writes_go_on_where_somebody_reaches_a_majority(chunk: list[tuple[int, Cut]]) -> None:
+def test_writes_continue_where_a_node_reaches_a_majority(chunk: list[tuple[int, Cut]]) -> None:
     for seed, cut in chunk:
         try:
             options = run_cut(cut, seed)
@@ -68,7 +68,7 @@ def test_writes_go_on_where_somebody_reaches_a_majority(chunk: list[tuple[int, C
             _gaps_s[cut.shape].append(max(options.gaps_s.values()))
 
 
-def test_every_cut_is_gone_through() -> None:
+def test_every_cut_is_covered() -> None:
     assert len(EVERY_3) == 2**6 * 2**3
     assert len(EVERY_5) == 34 * 2**5, "there are 34 graphs of five nodes"
     assert sum(bool(cut.possible_leaders) for cut in EVERY_3) == 85

@@ -21,7 +21,7 @@ def _quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_every_promise_is_kept_with_encrypted_disks(
+def test_every_invariant_holds_with_encrypted_disks(
     seed: int, request: pytest.FixtureRequest
 ) -> None:
     options = options_of(seed)

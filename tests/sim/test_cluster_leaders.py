@@ -1,6 +1,7 @@
-"""Leaders in trouble: without followers, without the store, and what their clients are told.
+"""Leaders in trouble: without followers, without the store, and the errors that clients get.
 
-Three real nodes on simulated machines. Unlike the sieges, each scene is one story with one end.
+Three real nodes on simulated machines. Unlike the random runs, each scene is one story with one
+end.
 """
 
 import asyncio
@@ -118,7 +119,7 @@ class Scene:
         return [header.base_offset for _, header in batches(row.records)]
 
     async def until(self, holds: Callable[[], bool]) -> float:
-        """How long it took."""
+        """Waits until `holds` is true; returns the seconds that took."""
         started_s = self.loop.time()
         while not holds():
             assert self.loop.time() < started_s + PATIENCE_S, [p.record for p in self.replicas()]
@@ -147,7 +148,7 @@ def play(story: Callable[[Scene], Awaitable[None]], seed: int = 0) -> None:
     run(main, seed=seed, time_max=500.0)
 
 
-def test_a_follower_that_falls_silent_stops_writes_for_no_longer_than_it_may_lag() -> None:
+def test_silent_follower_delays_writes_at_most_its_maximal_lag() -> None:
     async def story(scene: Scene) -> None:
         leader = scene.leader()
         names = [host.name for host in scene.nodes.hosts.values()]
@@ -170,7 +171,7 @@ def test_a_follower_that_falls_silent_stops_writes_for_no_longer_than_it_may_lag
         play(story, seed)
 
 
-def test_a_leader_that_loses_the_store_takes_no_writes_when_another_may_lead() -> None:
+def test_leader_without_the_store_refuses_writes_when_another_may_lead() -> None:
     async def story(scene: Scene) -> None:
         old = scene.leader().config.node_id
         assert await scene.send(old, b"before") is ErrorCode.NONE
@@ -194,7 +195,7 @@ def test_a_leader_that_loses_the_store_takes_no_writes_when_another_may_lead() -
         play(story, seed)
 
 
-def test_acknowledgements_that_wait_end_with_the_certainty_of_leading() -> None:
+def test_pending_acknowledgements_fail_when_leadership_is_uncertain() -> None:
     async def story(scene: Scene) -> None:
         old = scene.leader().config.node_id
         for other in scene.nodes.hosts:
@@ -211,14 +212,16 @@ def test_acknowledgements_that_wait_end_with_the_certainty_of_leading() -> None:
         scene.loop.net.heal()
         scene.lines[old].is_silent = False
         await scene.until(lambda: len(_record(scene, new).isr) == 3)
-        assert {one.log.end_offset for one in scene.replicas()} == {2}, "what nobody has is cut"
+        assert {one.log.end_offset for one in scene.replicas()} == {2}, (
+            "records of the old leader are truncated"
+        )
 
     for seed in range(3):
         play(story, seed)
 
 
 @run_with(play)
-async def test_consumers_read_from_a_follower_what_is_committed_a_moment_ago(scene: Scene) -> None:
+async def test_consumers_read_recently_committed_records_from_a_follower(scene: Scene) -> None:
     leader = scene.leader()
     for number in range(3):
         assert await scene.send(leader.config.node_id, b"%d" % number) is ErrorCode.NONE

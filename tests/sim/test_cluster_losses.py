@@ -1,7 +1,8 @@
-"""Replicas that lose their files between two lives: nobody follows them, and nothing is lost.
+"""Replicas that lose their files between two runs of a node: none follows them, and nothing is
+lost.
 
 Each scene: records are acknowledged by all in-sync replicas, every node is stopped or killed, and
-something happens to one data directory. Whatever starts first, every record is there in the end.
+something happens to one data directory. In any start order, every record is there in the end.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ async def end_all(scene: Scene, *, clean: bool) -> int:
     if clean:
         for host in hosts:
             assert host.node is not None
-            host.node.hurry()  # Nobody hands over: whoever led is still named.
+            host.node.hurry()  # Without handing over: the previous leader is still named.
         await asyncio.gather(*(host.stop() for host in hosts))
     else:
         for host in hosts:
@@ -96,7 +97,7 @@ async def start_in_turn(scene: Scene, *order: int, pause_s: float = 10.0) -> Non
 
 
 async def check_whole(scene: Scene, count: int = RECORDS) -> None:
-    """All replicas are in sync and have every record; so has whoever leads."""
+    """All replicas are in sync and have every record, including the leader."""
 
     def is_whole() -> bool:
         found = scene.replicas()
@@ -112,7 +113,7 @@ async def check_whole(scene: Scene, count: int = RECORDS) -> None:
     try:
         found = await scene.read(leader.config.node_id, held.leader_epoch)
     except AssertionError:
-        # Only a read shows it what its disk did to bytes that were durable; then others lead.
+        # Only a read reveals what its disk did to durable bytes; then another replica leads.
         ours = leader.config.node_id
         await scene.until(lambda: held.record.leader not in (ours, NO_LEADER) and is_whole())
         await check_whole(scene, count)
@@ -131,7 +132,7 @@ def _quiet() -> Iterator[None]:
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 @pytest.mark.parametrize("damage", DAMAGES)
 @run_with(play)
-async def test_a_leader_that_lost_its_log_leads_nobody_whatever_starts_first(
+async def test_leader_that_lost_its_log_does_not_lead_in_any_start_order(
     scene: Scene, *, damage: Callable[[SimHost], None], clean: bool
 ) -> None:
     await write(scene)
@@ -146,7 +147,7 @@ async def test_a_leader_that_lost_its_log_leads_nobody_whatever_starts_first(
 
 @pytest.mark.parametrize("damage", [take_partition, take_logs])
 @run_with(play)
-async def test_a_lost_log_stays_lost_over_restarts_and_its_node_starts_last(
+async def test_lost_log_stays_lost_over_restarts(
     scene: Scene, *, damage: Callable[[SimHost], None]
 ) -> None:
     await write(scene)
@@ -166,7 +167,7 @@ async def test_a_lost_log_stays_lost_over_restarts_and_its_node_starts_last(
 
 
 @run_with(play)
-async def test_the_only_replica_in_sync_never_leads_from_a_lost_log(scene: Scene) -> None:
+async def test_only_in_sync_replica_does_not_lead_from_a_lost_log(scene: Scene) -> None:
     leader = scene.leader().config.node_id
     others = [node for node in scene.nodes.hosts if node != leader]
     for node in others:
@@ -178,7 +179,7 @@ async def test_the_only_replica_in_sync_never_leads_from_a_lost_log(scene: Scene
     (replica,) = scene.replicas()
     assert (replica.record.leader, replica.record.isr) == (NO_LEADER, ())
     assert replica.log.is_lost
-    # Those that were eligible have everything: both, unless one left the ISR before the other.
+    # Eligible replicas have everything: both, unless one left the ISR before the other.
     eligible = replica.record.elr[0]
     await start_in_turn(scene, eligible)
     await scene.until(lambda: scene.replicas()[0].record.leader == eligible)
@@ -187,7 +188,7 @@ async def test_the_only_replica_in_sync_never_leads_from_a_lost_log(scene: Scene
 
 
 @run_with(play)
-async def test_when_every_replica_is_lost_nobody_leads_before_an_unclean_election(
+async def test_partition_that_lost_every_replica_needs_an_unclean_election(
     scene: Scene,
 ) -> None:
     await write(scene)
@@ -214,8 +215,8 @@ async def test_when_every_replica_is_lost_nobody_leads_before_an_unclean_electio
 
 
 @run_with(play)
-async def test_a_leader_that_is_shown_what_it_lost_leads_no_longer(scene: Scene) -> None:
-    """Nothing on its own disk tells it: the copy it was given is whole, only old."""
+async def test_leader_with_an_old_copy_stops_leading_when_shown_its_loss(scene: Scene) -> None:
+    """Its own disk does not reveal the loss: the copy is whole, only old."""
 
     await write(scene, 10)
     leader = scene.leader().config.node_id
@@ -236,7 +237,7 @@ async def test_a_leader_that_is_shown_what_it_lost_leads_no_longer(scene: Scene)
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 @pytest.mark.parametrize("is_leader", [True, False], ids=["leader", "follower"])
 @run_with(play)
-async def test_a_directory_from_an_older_copy_is_not_trusted(
+async def test_directory_restored_from_an_older_copy_is_not_trusted(
     scene: Scene, *, is_leader: bool, clean: bool
 ) -> None:
     await write(scene, 10)
@@ -249,7 +250,7 @@ async def test_a_directory_from_an_older_copy_is_not_trusted(
     await scene.until(lambda: len(scene.replicas()) == 3)
     await scene.until(lambda: scene.replicas()[0].record.leader == leader)
     await write(scene, 20)
-    await end_all(scene, clean=False)  # No file of high watermarks tells of these.
+    await end_all(scene, clean=False)  # No checkpoint of high watermarks covers these.
     await asyncio.sleep(10)
     host.disk.restore_copy(copy)
     rest = [node for node in scene.nodes.hosts if node != host.node_id]
@@ -258,7 +259,7 @@ async def test_a_directory_from_an_older_copy_is_not_trusted(
 
 
 @run_with(play)
-async def test_an_older_copy_of_the_logs_alone_is_not_trusted_either(scene: Scene) -> None:
+async def test_logs_restored_from_an_older_copy_are_not_trusted(scene: Scene) -> None:
     await write(scene, 10)
     leader = await end_all(scene, clean=True)
     host = scene.nodes.hosts[leader]
@@ -278,7 +279,7 @@ async def test_an_older_copy_of_the_logs_alone_is_not_trusted_either(scene: Scen
 
 
 @run_with(play)
-async def test_without_the_file_of_high_watermarks_a_missing_log_is_lost_all_the_same(
+async def test_missing_log_is_lost_even_without_the_checkpoint_file(
     scene: Scene,
 ) -> None:
     await write(scene)
@@ -293,7 +294,7 @@ async def test_without_the_file_of_high_watermarks_a_missing_log_is_lost_all_the
 
 
 @run_with(play)
-async def test_an_unclean_election_lets_no_replica_go_back_once_it_was_followed(
+async def test_unclean_election_allows_no_truncation_once_it_was_followed(
     scene: Scene,
 ) -> None:
     """One replica never returns, so the partition is never whole again."""
@@ -326,7 +327,7 @@ async def test_an_unclean_election_lets_no_replica_go_back_once_it_was_followed(
 
 
 @run_with(play)
-async def test_accepting_the_loss_of_one_replica_costs_nothing_that_others_have(
+async def test_accepted_loss_of_one_replica_costs_no_records(
     scene: Scene,
 ) -> None:
     await write(scene)
@@ -351,7 +352,7 @@ def _restored(scene: Scene) -> int:
     return sum(node.fetchers.copied.restored for node in scene.nodes.nodes())
 
 
-def test_a_topic_that_was_just_made_is_not_taken_for_lost() -> None:
+def test_new_topic_is_not_taken_for_lost() -> None:
     async def story(scene: Scene) -> None:
         async def make() -> None:
             await Admin(scene.client).create_topic("u", 3, 3)

@@ -36,7 +36,7 @@ def play(scene: Scene, seed: int = 0, **settings: str) -> None:
 
 
 async def until(cluster: SimCluster, condition: Callable[[], bool], within_s: float) -> float:
-    """How long it took."""
+    """Waits until `condition` is true; returns the seconds that took."""
     began_s = cluster.loop.time()
     while not condition():
         assert cluster.loop.time() - began_s < within_s, "it did not come to that in time"
@@ -68,7 +68,7 @@ def is_whole(image: Image) -> bool:
 
 
 @run_with(play)
-async def test_three_nodes_know_each_other_and_one_is_the_controller(cluster: SimCluster) -> None:
+async def test_three_nodes_are_connected_and_elect_one_controller(cluster: SimCluster) -> None:
     nodes = cluster.nodes()
     await until(
         cluster,
@@ -85,7 +85,7 @@ def _others(node: Node) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_clean_stop_hands_over_before_the_node_is_gone(seed: int) -> None:
+def test_clean_stop_hands_over_leadership_first(seed: int) -> None:
     async def scene(cluster: SimCluster) -> None:
         await create(cluster)
         images: list[Image] = []
@@ -106,7 +106,9 @@ def test_a_clean_stop_hands_over_before_the_node_is_gone(seed: int) -> None:
 
 
 @run_with(play, controlled_shutdown_enable="false")
-async def test_a_node_told_not_to_hand_over_is_gone_first(cluster: SimCluster) -> None:
+async def test_node_without_controlled_shutdown_stops_without_handing_over(
+    cluster: SimCluster,
+) -> None:
     await create(cluster)
     images: list[Image] = []
     witness = node_of(cluster, 2)
@@ -118,10 +120,10 @@ async def test_a_node_told_not_to_hand_over_is_gone_first(cluster: SimCluster) -
 
 
 @run_with(play)
-async def test_a_node_in_a_hurry_does_not_wait_for_others(cluster: SimCluster) -> None:
+async def test_hurried_stop_does_not_wait_for_other_nodes(cluster: SimCluster) -> None:
     await create(cluster)
     await until(cluster, lambda: len(node_of(cluster, 1).links.connected) == 2, within_s=5)
-    for node_id in (2, 3):  # Nobody acts as a controller, so nothing can be handed over.
+    for node_id in (2, 3):  # Without a controller, so that nothing can be handed over.
         for task in node_of(cluster, node_id)._tasks:
             if task.get_name() == "controller":
                 task.remove_done_callback(node_of(cluster, node_id)._task_ended)
@@ -143,7 +145,7 @@ async def test_a_node_in_a_hurry_does_not_wait_for_others(cluster: SimCluster) -
 
 @pytest.mark.parametrize("victim", [1, 2, 3])
 @run_with(play)
-async def test_a_killed_process_is_replaced_within_a_second(
+async def test_killed_process_is_replaced_within_a_second(
     cluster: SimCluster, *, victim: int
 ) -> None:
     await create(cluster)
@@ -163,13 +165,13 @@ async def test_a_killed_process_is_replaced_within_a_second(
 
 
 @run_with(play)
-async def test_a_machine_that_falls_silent_is_replaced_before_its_lease_ends(
+async def test_silent_machine_is_replaced_before_its_lease_ends(
     cluster: SimCluster,
 ) -> None:
     await create(cluster)
     await asyncio.sleep(2)
     cluster.hosts[2].cut_power()
-    for other in (1, 3):  # Nobody is there to refuse a connection either.
+    for other in (1, 3):  # Nor is there a node to refuse a connection.
         cluster.loop.net.cut("node-2", f"node-{other}")
     witness = node_of(cluster, 1)
     took_s = await until(cluster, lambda: 2 not in leaders(witness.ctx.image), within_s=20)
@@ -179,7 +181,7 @@ async def test_a_machine_that_falls_silent_is_replaced_before_its_lease_ends(
 
 
 @run_with(play)
-async def test_nodes_outlive_a_store_that_is_away_and_go_on_under_new_epochs(
+async def test_nodes_survive_a_store_outage_under_new_epochs(
     cluster: SimCluster,
 ) -> None:
     await create(cluster)
@@ -205,7 +207,7 @@ async def test_nodes_outlive_a_store_that_is_away_and_go_on_under_new_epochs(
 
 
 @run_with(play)
-async def test_a_second_node_under_the_same_id_is_refused_and_the_first_goes_on(
+async def test_second_node_with_the_same_id_is_refused(
     cluster: SimCluster,
 ) -> None:
     first = node_of(cluster, 1)
@@ -224,7 +226,7 @@ async def test_a_second_node_under_the_same_id_is_refused_and_the_first_goes_on(
 
 
 @run_with(play)
-async def test_a_new_disk_under_a_dead_nodes_id_is_filled_from_the_others(
+async def test_new_disk_under_a_dead_node_id_is_filled_from_its_peers(
     cluster: SimCluster,
 ) -> None:
     await create(cluster)

@@ -89,7 +89,7 @@ def play(scene: Callable[[Scene], Awaitable[None]], nodes: int = 4, seed: int = 
 
 
 def is_still(image: Image) -> bool:
-    """Whether nothing moves and every replica is in sync."""
+    """True while nothing moves and every replica is in sync."""
     return not unfinished(image)
 
 
@@ -111,7 +111,7 @@ def layout_of(image: Image) -> Mapping[tuple[str, int], tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_replicas_move_with_their_records_and_leave_nothing_behind(seed: int) -> None:
+def test_replicas_move_with_their_records_and_leave_no_files(seed: int) -> None:
     async def scene(world: Scene) -> None:
         await world.admin.create_topic("t", 3, 3)
         await world.produce(300)
@@ -135,7 +135,7 @@ def test_replicas_move_with_their_records_and_leave_nothing_behind(seed: int) ->
 
 
 @run_with(play)
-async def test_a_cancelled_move_leaves_no_copy_behind(world: Scene) -> None:
+async def test_cancelled_reassignment_leaves_no_copy(world: Scene) -> None:
     await world.admin.create_topic("t", 1, 2)
     await world.produce(50)
     [record] = await world.states()
@@ -154,7 +154,7 @@ async def test_a_cancelled_move_leaves_no_copy_behind(world: Scene) -> None:
 
 
 @run_with(play)
-async def test_a_node_is_emptied_while_others_write(world: Scene) -> None:
+async def test_node_is_drained_during_writes(world: Scene) -> None:
     await world.admin.create_topic("t", 8, 3)
     await world.admin.alter_configs(BROKER, "4", {"cordoned.log.dirs": "*"})
     writing = asyncio.ensure_future(world.produce(2_000))
@@ -175,7 +175,7 @@ async def test_a_node_is_emptied_while_others_write(world: Scene) -> None:
 
 
 @run_with(play, nodes=3)
-async def test_leaders_go_back_when_asked_to(world: Scene) -> None:
+async def test_leaders_return_to_preferred_replicas_on_request(world: Scene) -> None:
     await world.admin.create_topic("t", 4, 3)
     await world.until(is_still)
     world.nodes.hosts[2].kill()
@@ -195,7 +195,7 @@ async def test_leaders_go_back_when_asked_to(world: Scene) -> None:
 
 @pytest.mark.parametrize("is_power_cut", [False, True])
 @run_with(play, nodes=3)
-async def test_a_node_that_was_away_removes_what_was_deleted_meanwhile(
+async def test_returning_node_removes_topics_deleted_meanwhile(
     world: Scene, *, is_power_cut: bool
 ) -> None:
     await world.admin.create_topic("t", 3, 3)
@@ -224,7 +224,7 @@ async def test_a_node_that_was_away_removes_what_was_deleted_meanwhile(
 
 
 @run_with(play, nodes=3)
-async def test_a_deletion_ends_though_nodes_stop_in_the_middle_of_it(world: Scene) -> None:
+async def test_topic_deletion_completes_though_nodes_stop_during_it(world: Scene) -> None:
     await world.admin.create_topic("t", 30, 3)
     await world.produce(100)
     await world.admin.delete_topic("t")
@@ -239,7 +239,7 @@ async def test_a_deletion_ends_though_nodes_stop_in_the_middle_of_it(world: Scen
 
 
 @run_with(play, nodes=3)
-async def test_all_nodes_killed_at_once_lead_again_without_a_record_lost(world: Scene) -> None:
+async def test_cluster_killed_at_once_leads_again_without_loss(world: Scene) -> None:
     await world.admin.create_topic("t", 6, 3)
     await world.produce(600)
     for host in world.nodes.hosts.values():
@@ -254,7 +254,7 @@ async def test_all_nodes_killed_at_once_lead_again_without_a_record_lost(world: 
 
 
 @run_with(play, nodes=3)
-async def test_two_of_three_return_after_a_power_cut_and_lead(world: Scene) -> None:
+async def test_two_of_three_nodes_lead_after_a_power_cut(world: Scene) -> None:
     await world.admin.create_topic("t", 6, 3)
     await world.produce(600)
     for host in world.nodes.hosts.values():
@@ -270,7 +270,7 @@ async def test_two_of_three_return_after_a_power_cut_and_lead(world: Scene) -> N
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_after_any_trouble_every_disk_holds_what_the_image_says(seed: int) -> None:
+def test_disks_match_the_image_after_random_faults(seed: int) -> None:
     """Moves, deletions and creations while nodes die, commits are unknown and watches lag."""
 
     async def scene(world: Scene) -> None:
@@ -331,4 +331,4 @@ async def trouble(world: Scene, rng: random.Random) -> None:
             elif action == "cancel":
                 await world.moves.reassign(dict.fromkeys(await world.moves.ongoing()))
     except (Refused, OSError):
-        pass  # Asked in vain, or with a result that nobody knows: both happen.
+        pass  # Refused, or with an unknown result: both happen.

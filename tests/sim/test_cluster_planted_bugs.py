@@ -1,8 +1,8 @@
-"""The siege can fail: each bug that is put in on purpose is found by a seed, and named.
+"""The cluster runs can fail: each planted bug is found by a seed, and named.
 
-`first` is a seed that is known to find it, tried before the others so that the suite stays quick;
-if it no longer does, all seeds up to `SEEDS_MAX` are tried. A bug that none of them finds means
-that the workloads or the checkers went blind, not that the bug is harmless.
+`first` is a seed known to find it, tried before the others so that the suite stays quick; if it no
+longer does, all seeds up to `SEEDS_MAX` are tried. A bug that none of them finds means that the
+workloads or the checkers no longer see it, not that the bug is harmless.
 """
 
 import gc
@@ -28,14 +28,14 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-# What a bug leaves half done is not what is looked for.
+# Leftovers of a bug are not the subject of the test.
 @pytest.mark.filterwarnings("ignore", STALE)
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
-def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug.plant(monkeypatch)
     found = _find(bug)
-    gc.collect()  # Here, so that nobody else is blamed for what it left.
+    gc.collect()  # Here, so that its leftovers are not attributed to another test.
     assert found is not None, f"not found in {SEEDS_MAX} seeds"
     seed, text = found
     print(f"{bug.plant.__name__}, seed {seed}: {text[:200]}")
@@ -53,14 +53,14 @@ def _find(bug: Bug) -> tuple[int, str] | None:
     return None
 
 
-def test_a_siege_of_another_kind_finds_nothing_where_there_is_no_bug() -> None:
-    """What is found is the bug, and not something else that these seeds have."""
+def test_special_options_find_nothing_without_a_bug() -> None:
+    """The bug is found, and not something else that these seeds have."""
     special = {bug.options: bug.first for bug in BUGS if bug.options is not None}
     for options, seed in special.items():
         run_cluster(seed, options(seed))
 
 
-def test_the_table_in_the_docs_is_this_list() -> None:
+def test_table_in_the_docs_equals_this_list() -> None:
     text = TABLE.read_text()
     rows = [
         f"| {bug.plant.__name__.replace('_', ' ')} | {bug.checker} | {bug.first} |" for bug in BUGS

@@ -1,8 +1,8 @@
 """Share groups over several nodes: partitions, states of queues and dead letters on each.
 
-Members fetch and answer over the wire while nodes die and come back. Whatever happens: no delivery
-reaches two members, no record is lost, none is both accepted and dead-lettered, and every record
-that is rejected has exactly one letter.
+Members fetch and settle over the wire while nodes fail and return. Invariants: no delivery reaches
+two members, no record is lost, none is both accepted and dead-lettered, and every rejected record
+has exactly one dead letter.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from simulation.cluster import SimCluster
 from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
 from tests.run_with import run_with
-from tests.sim.sharing import GROUP, GROUP_KIND, Ledger, Member, Place, letters
+from tests.sim.sharing import GROUP, GROUP_KIND, Ledger, Member, Place, dead_letters
 
 OVERRIDES = {
     "min.insync.replicas": "2",
@@ -54,17 +54,17 @@ class Scene:
                 await delivery
 
     async def until_done(self) -> None:
-        """Waits until everything is accepted or buried."""
+        """Waits until every record is accepted or dead-lettered."""
         deadline_s = self.loop.time() + PATIENCE_S
         wanted = {b"bad %d" % n for n in range(0, PARTITIONS * RECORDS, 7)}
         goods = PARTITIONS * RECORDS - len(wanted)
         while True:
-            found = letters(self.nodes)
+            found = dead_letters(self.nodes)
             done = {place for place in self.ledger.values if self._is_good(place)}
             if wanted <= set(found) and len(done) == goods and self._is_finished():
                 break
             assert self.loop.time() < deadline_s, (
-                f"{len(done)} of {goods} seen, {len(found)} letters of {len(wanted)}"
+                f"{len(done)} of {goods} seen, {len(found)} dead letters of {len(wanted)}"
             )
             await asyncio.sleep(0.5)
         assert sorted(found) == sorted(wanted)
@@ -110,15 +110,15 @@ def play(scene: Callable[[Scene], Awaitable[None]], seed: int = 0) -> None:
 
 
 @run_with(play)
-async def test_a_queue_over_all_nodes_delivers_everything_once(world: Scene) -> None:
+async def test_queue_over_all_nodes_delivers_every_record_once(world: Scene) -> None:
     await world.produce()
     await world.until_done()
-    await asyncio.sleep(1)  # What the last member was answered may still be on its way.
+    await asyncio.sleep(1)  # The last member's response may still be on its way.
     assert len(world.ledger.accepted) + len(world.ledger.rejected) == PARTITIONS * RECORDS
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_queue_outlives_the_death_of_any_node(seed: int) -> None:
+def test_queue_survives_the_death_of_any_node(seed: int) -> None:
     async def scene(world: Scene) -> None:
         rng = random.Random(seed)
         await world.produce()

@@ -46,7 +46,7 @@ async def register(cluster: SimCluster, node_id: int, subject: str, text: str) -
 
 
 @run_with(play)
-async def test_every_node_answers_for_the_one_that_leads(cluster: SimCluster) -> None:
+async def test_every_node_answers_for_the_registry_leader(cluster: SimCluster) -> None:
     ids = [await register(cluster, node_id, "s", schema(0)) for node_id in (1, 2, 3)]
     assert ids == [1, 1, 1]
     for node in cluster.nodes():
@@ -58,7 +58,7 @@ async def test_every_node_answers_for_the_one_that_leads(cluster: SimCluster) ->
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_registrations_outlive_the_death_of_any_node(seed: int) -> None:
+def test_registrations_survive_the_death_of_any_node(seed: int) -> None:
     async def scene(cluster: SimCluster) -> None:
         rng = random.Random(seed)
         await cluster.nodes()[0].registry.ask(PutConfig(None, "NONE"))

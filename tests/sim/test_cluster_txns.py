@@ -127,7 +127,7 @@ class Producer:
         self._sequences[index] = sequence + 1
 
     async def add(self, indexes: Sequence[int]) -> None:
-        """What producers before KIP-890 do themselves."""
+        """Adds partitions as producers before KIP-890 do."""
 
         async def attempt() -> None:
             request = AddPartitionsToTxnRequest(
@@ -219,7 +219,7 @@ class Scene:
             await asyncio.sleep(0.05)
 
     def values(self, index: int) -> list[list[bytes | None]]:
-        """What each replica's readers of committed records get of one partition."""
+        """Committed records of one partition, as read from each replica."""
         found = []
         for partition in self.replicas():
             if partition.index == index:
@@ -279,7 +279,7 @@ def play(scene: Callable[[Scene], Awaitable[None]], seed: int = 0) -> None:
 @pytest.mark.parametrize("version", [11, 12])
 @pytest.mark.parametrize("committed", [True, False])
 @run_with(play)
-async def test_a_transaction_over_all_nodes_ends_everywhere(
+async def test_transaction_over_all_nodes_ends_everywhere(
     world: Scene, *, version: int, committed: bool
 ) -> None:
     for number in range(4):
@@ -301,10 +301,10 @@ async def test_a_transaction_over_all_nodes_ends_everywhere(
 
 
 @run_with(play)
-async def test_a_write_outside_its_transaction_is_refused_by_a_leader_that_has_to_ask(
+async def test_write_outside_its_transaction_is_refused_by_a_remote_leader(
     world: Scene,
 ) -> None:
-    for number in range(5):  # One of them has its coordinator elsewhere, whoever leads.
+    for number in range(5):  # One of them has its coordinator on another node than the leader.
         producer = Producer(world.client, f"tx-{number}")
         await producer.init()
         await producer.add([1])
@@ -319,8 +319,8 @@ async def test_a_write_outside_its_transaction_is_refused_by_a_leader_that_has_t
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_transaction_outlives_the_death_of_any_node(seed: int) -> None:
-    """Its coordinator, a partition's leader or the group's: whoever it is, it ends everywhere."""
+def test_transaction_survives_the_death_of_any_node(seed: int) -> None:
+    """The coordinator, a partition's leader or the group's: the transaction ends everywhere."""
 
     async def scene(world: Scene) -> None:
         producer = Producer(world.client, "tx")
@@ -345,7 +345,7 @@ def test_a_transaction_outlives_the_death_of_any_node(seed: int) -> None:
 
 
 @run_with(play)
-async def test_who_cannot_reach_the_coordinator_is_asked_to_try_again(world: Scene) -> None:
+async def test_unreachable_coordinator_is_a_retriable_error(world: Scene) -> None:
     producer = Producer(world.client, "tx")
     await producer.init()
     coordinator = await find_coordinator(world.client, TRANSACTION, "tx")

@@ -24,10 +24,10 @@ def _quiet() -> Iterator[None]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
-def test_a_planted_bug_is_found(bug: CutBug, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bug_is_found(bug: CutBug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug.plant(monkeypatch)
     found = next((name for seed in range(SEEDS_MAX) if (name := _find(bug, seed))), None)
-    gc.collect()  # Here, so that nobody else is blamed for what it left.
+    gc.collect()  # Here, so that its leftovers are not attributed to another test.
     assert found == bug.checker
 
 
@@ -39,12 +39,12 @@ def _find(bug: CutBug, seed: int) -> str | None:
     return None
 
 
-def test_where_there_is_no_bug_nothing_is_found() -> None:
+def test_runs_without_a_bug_find_nothing() -> None:
     for cut in dict.fromkeys(bug.cut for bug in BUGS):
         run_cut(cut)
 
 
-def test_the_table_in_the_docs_is_this_list() -> None:
+def test_table_in_the_docs_equals_this_list() -> None:
     text = TABLE.read_text()
     rows = [f"| {bug.plant.__name__.replace('_', ' ')} | {bug.checker} |" for bug in BUGS]
     assert [row for row in rows if row not in text] == []

@@ -9,7 +9,7 @@ from tests.sim.log_workload import run_seed
 SCRIPT = "from tests.sim.log_workload import run_seed; print(run_seed(3))"
 
 
-def test_the_same_seed_gives_the_same_run_in_every_process() -> None:
+def test_seed_gives_the_same_run_in_every_process() -> None:
     outputs = {str(run_seed(3)), str(run_seed(3))}
     for hash_seed in ("0", "1"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

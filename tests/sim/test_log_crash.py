@@ -19,7 +19,7 @@ OPERATIONS = ("append", "truncate", "sync", "sync_dir", "open", "rename", "unlin
 
 
 @pytest.mark.parametrize("seed", seeds(6))
-def test_a_power_cut_at_any_operation_loses_nothing_acknowledged(
+def test_power_cut_at_any_operation_loses_nothing_acknowledged(
     seed: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if seed % 2:  # Checkpoints also without a roll.
@@ -33,7 +33,7 @@ def test_a_power_cut_at_any_operation_loses_nothing_acknowledged(
 
 
 @pytest.mark.parametrize("seed", seeds(120))
-def test_an_io_error_at_any_operation_is_never_acknowledged_over(
+def test_io_error_at_any_operation_is_never_acknowledged(
     seed: int, request: pytest.FixtureRequest
 ) -> None:
     def faults(rng: random.Random) -> list[Fault]:
@@ -57,7 +57,7 @@ def test_power_cuts_after_a_failed_sync_lose_nothing_acknowledged(
 
 
 @pytest.mark.parametrize("seed", seeds(80))
-def test_a_full_disk_at_any_operation_breaks_nothing(
+def test_full_disk_at_any_operation_breaks_nothing(
     seed: int, request: pytest.FixtureRequest
 ) -> None:
     def faults(rng: random.Random) -> list[Fault]:
@@ -71,7 +71,7 @@ def test_a_full_disk_at_any_operation_breaks_nothing(
 
 
 @pytest.mark.parametrize("seed", seeds(60))
-def test_damage_below_the_durable_point_is_never_served_and_never_cut_off(
+def test_damage_below_the_durable_offset_is_never_served_or_truncated(
     seed: int, request: pytest.FixtureRequest
 ) -> None:
     with replayable(seed, request):

@@ -1,7 +1,7 @@
-"""Encrypted logs keep every promise of others, and no nonce ever comes twice.
+"""Encrypted logs keep every invariant of plain ones, and no nonce is used twice.
 
-The same lives as in `test_log_crash`, with encryption on; and the cipher itself is watched over all
-of them: crashes, cuts, failed writes, restarts, and what recovered copies append.
+The same runs as in `test_log_crash`, with encryption on; and the cipher itself is watched over all
+of them: crashes, truncations, failed writes, restarts, and appends of recovered copies.
 """
 
 import errno
@@ -56,7 +56,7 @@ def watched(seed: int) -> tuple[CheckerContext, Keyring]:
 
 
 @pytest.mark.parametrize("seed", seeds(1))
-def test_a_power_cut_at_any_operation_loses_nothing_and_repeats_no_nonce(
+def test_power_cut_at_any_operation_loses_nothing_and_repeats_no_nonce(
     seed: int, request: pytest.FixtureRequest
 ) -> None:
     witness, keyring = watched(seed)
@@ -87,7 +87,7 @@ def test_failed_writes_and_full_disks_repeat_no_nonce(
 
 
 @pytest.mark.parametrize("seed", seeds(30))
-def test_a_wrong_bit_in_an_encrypted_log_is_never_served(
+def test_flipped_bit_in_an_encrypted_log_is_never_served(
     seed: int, request: pytest.FixtureRequest
 ) -> None:
     _, keyring = watched(seed)
@@ -96,8 +96,8 @@ def test_a_wrong_bit_in_an_encrypted_log_is_never_served(
 
 
 @pytest.mark.parametrize("bug", ["the same salt", "a count from the file"])
-def test_a_repeated_nonce_would_be_seen(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The witness can see: these are the two mistakes that others made."""
+def test_repeated_nonce_is_detected(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The witness can see: these are two mistakes of other systems."""
 
     def forgetful(cipher: LogCipher) -> Incarnation:
         assert cipher._keys is not None
@@ -111,8 +111,10 @@ def test_a_repeated_nonce_would_be_seen(bug: str, monkeypatch: pytest.MonkeyPatc
     assert witness.repeated
 
 
-def seal_by_size(self: Incarnation, content: Buffer, associated: Buffer, room: memoryview) -> None:
+def seal_by_size(
+    self: Incarnation, content: Buffer, associated: Buffer, buffer: memoryview
+) -> None:
     """A nonce that follows from what is written."""
     count = len(content).to_bytes(4, "big")
-    room[:16] = self._salt + count
-    self._cipher.encrypt_into(bytes(8) + count, content, associated, room[16:])
+    buffer[:16] = self._salt + count
+    self._cipher.encrypt_into(bytes(8) + count, content, associated, buffer[16:])

@@ -1,7 +1,7 @@
-"""The crash tests can fail: each of these bugs, put in on purpose, is found in a few seeds.
+"""The crash tests can fail: each planted bug is found in a few seeds.
 
-Every one is a mistake that a real system shipped (RELIABILITY, 2.3 and 3). A bug that is no
-longer found means that the workload or the checker went blind, not that the bug is harmless.
+Every one is a mistake that a real system shipped (RELIABILITY, 2.3 and 3). A bug that is no longer
+found means that the workload or the checker no longer sees it, not that the bug is harmless.
 """
 
 import errno
@@ -51,7 +51,7 @@ class EagerFlusher(Flusher):
         await super()._flush(dirty)
 
 
-def test_an_acknowledgement_before_the_sync_is_found() -> None:
+def test_acknowledgement_before_the_sync_is_found() -> None:
     find(lambda seed: run_seed(seed, Options(make_flusher=EagerFlusher)), "lost")
 
 
@@ -63,11 +63,11 @@ class ForgetfulDisk(SimDisk):
             super().sync_dir(path)
 
 
-def test_a_missing_sync_of_the_directory_is_found() -> None:
+def test_missing_directory_sync_is_found() -> None:
     find(lambda seed: run_seed(seed, Options(make_disk=ForgetfulDisk)), "lost", "offline")
 
 
-def test_a_sealed_segment_that_is_not_synced_is_found(monkeypatch: Patch) -> None:
+def test_unsynced_closed_segment_is_found(monkeypatch: Patch) -> None:
     plan = persistence.plan_flush
 
     def plan_active_only(log: Log) -> Flush:
@@ -79,7 +79,7 @@ def test_a_sealed_segment_that_is_not_synced_is_found(monkeypatch: Patch) -> Non
     find(run_seed, "lost", "offline", "damaged")
 
 
-def test_a_checkpoint_written_before_the_sync_is_found(monkeypatch: Patch) -> None:
+def test_checkpoint_written_before_the_sync_is_found(monkeypatch: Patch) -> None:
     sync = flusher.sync
 
     def write_first(disk: SimDisk, flushes: list[Flush]) -> None:
@@ -93,7 +93,7 @@ def test_a_checkpoint_written_before_the_sync_is_found(monkeypatch: Patch) -> No
     find(run_seed, "lost", "offline", "damaged")
 
 
-def test_a_failed_sync_that_is_tried_again_is_found(monkeypatch: Patch) -> None:
+def test_retried_failed_sync_is_found(monkeypatch: Patch) -> None:
     sync = flusher.sync
 
     def insist(disk: SimDisk, flushes: list[Flush]) -> None:
@@ -109,12 +109,12 @@ def test_a_failed_sync_that_is_tried_again_is_found(monkeypatch: Patch) -> None:
     find(lambda seed: run_seed(seed, Options(faults=faults)), "lost", "offline", "damaged")
 
 
-def test_a_recovery_that_believes_any_batch_is_found(monkeypatch: Patch) -> None:
+def test_recovery_that_accepts_any_batch_is_found(monkeypatch: Patch) -> None:
     monkeypatch.setattr(segment_scan, "check_stored", read_header)
     find(run_seed, "changed", "invented", "lost", "offline", "damaged")
 
 
-def test_a_recovery_that_does_not_sync_what_it_found_is_found(monkeypatch: Patch) -> None:
+def test_recovery_without_a_sync_is_found(monkeypatch: Patch) -> None:
     """A process that was killed left a tail in the page cache; its successor believes it."""
     opening = 0  # A count: at each operation of an opening, copies of the disk are opened, too.
     open_directory, sync = recovery.open_directory, SimFile.sync
@@ -136,18 +136,18 @@ def test_a_recovery_that_does_not_sync_what_it_found_is_found(monkeypatch: Patch
     find(run_seed, "lost", "offline", "damaged")
 
 
-def test_a_recovery_that_forgets_the_producers_is_found(monkeypatch: Patch) -> None:
-    def nobody(*args: Any) -> Producers:
+def test_recovery_that_forgets_producers_is_found(monkeypatch: Patch) -> None:
+    def no_producers(*args: Any) -> Producers:
         producers = Producers(args[-1])
         producers.end_offset = args[-2]
         return producers
 
-    monkeypatch.setattr(recovery, "rebuild_producers", nobody)
-    monkeypatch.setattr(state_rebuild, "rebuild_producers", nobody)
+    monkeypatch.setattr(recovery, "rebuild_producers", no_producers)
+    monkeypatch.setattr(state_rebuild, "rebuild_producers", no_producers)
     find(run_seed, "forgetful")
 
 
-def test_a_recovery_that_cuts_below_the_recovery_point_is_found(monkeypatch: Patch) -> None:
+def test_recovery_that_truncates_below_the_recovery_point_is_found(monkeypatch: Patch) -> None:
     def from_the_start(disk: SimDisk, path: str, segments: list[Any]) -> files.Checkpoint:
         first = segments[0].base_offset if segments else 0
         return files.Checkpoint(first, first, 0, first)
@@ -156,13 +156,13 @@ def test_a_recovery_that_cuts_below_the_recovery_point_is_found(monkeypatch: Pat
     find(flip_and_check, "lost")
 
 
-def test_offsets_and_epochs_that_are_not_checked_are_found(monkeypatch: Patch) -> None:
+def test_unchecked_offsets_and_epochs_are_found(monkeypatch: Patch) -> None:
     monkeypatch.setattr(ExpectedBatches, "admits", lambda self, header, next_offset: True)
     monkeypatch.setattr(Segment, "check_place", lambda self, header, position, next_offset: None)
     find(flip_and_check, "changed", "invented", "disordered", "lost")
 
 
-def test_a_recovery_that_believes_the_page_cache_is_found(monkeypatch: Patch) -> None:
+def test_recovery_that_trusts_the_page_cache_is_found(monkeypatch: Patch) -> None:
     """It only syncs what it found, and a sync of pages that look clean does nothing."""
 
     def faults(rng: random.Random) -> list[Fault]:
@@ -172,13 +172,13 @@ def test_a_recovery_that_believes_the_page_cache_is_found(monkeypatch: Patch) ->
     find(lambda seed: run_seed(seed, Options(faults=faults)), "lost", "offline", "damaged")
 
 
-def test_files_that_go_before_the_start_offset_is_durable_are_found(monkeypatch: Patch) -> None:
+def test_files_removed_before_the_start_offset_is_durable_are_found(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Removal, "is_due", lambda self, now_ms: True)
     options = Options(make_disk=lambda seed: SimDisk(seed, journaled=False))
     find(lambda seed: run_seed(seed, options), "lost", "offline", "damaged", "disordered")
 
 
-def test_epochs_that_go_before_the_start_offset_is_durable_are_found(monkeypatch: Patch) -> None:
+def test_epochs_removed_before_the_start_offset_is_durable_are_found(monkeypatch: Patch) -> None:
     delete_before = Log.delete_before
 
     def forget(log: Log, offset: int) -> None:
@@ -189,7 +189,7 @@ def test_epochs_that_go_before_the_start_offset_is_durable_are_found(monkeypatch
     find(run_seed, "forgetful")
 
 
-def test_a_reader_that_does_not_check_is_found(monkeypatch: Patch) -> None:
+def test_reader_without_checksums_is_found(monkeypatch: Patch) -> None:
     from penstock.log.read_span import ReadSpan
 
     monkeypatch.setattr(ReadSpan, "_verify", lambda self, data: None)

@@ -40,7 +40,7 @@ def _quiet() -> Iterator[None]:
 
 
 @pytest.mark.timeout(600)
-def test_nothing_is_lost_whatever_one_node_lost(request: pytest.FixtureRequest) -> None:
+def test_files_lost_by_one_node_lose_no_records(request: pytest.FixtureRequest) -> None:
     total = Results()
     chosen = seeds(SEEDS)
     for seed in chosen:
@@ -57,10 +57,10 @@ def test_nothing_is_lost_whatever_one_node_lost(request: pytest.FixtureRequest) 
 @pytest.mark.filterwarnings("ignore", STALE)
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
-def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug.plant(monkeypatch)
     found = _find(bug)
-    gc.collect()  # Here, so that nobody else is blamed for what it left.
+    gc.collect()  # Here, so that its leftovers are not attributed to another test.
     assert found is not None, f"not found in {SEEDS_MAX} seeds"
     seed, text = found
     print(f"{bug.plant.__name__}, seed {seed}: {text[:200]}")
@@ -78,7 +78,7 @@ def _find(bug: Bug) -> tuple[int, str] | None:
     return None
 
 
-def test_the_table_in_the_docs_is_this_list() -> None:
+def test_table_in_the_docs_equals_this_list() -> None:
     text = TABLE.read_text()
     rows = [
         f"| {bug.plant.__name__.replace('_', ' ')} | {bug.checker} | {bug.first} |" for bug in BUGS

@@ -1,7 +1,7 @@
-"""The power goes at every operation of the disk, one after the other, while a queue works.
+"""Power cuts at every disk operation, one after the other, while a queue is used.
 
-After each: nothing accepted comes again, nothing is lost, and every record that was rejected has
-exactly one dead letter, whether the power went before, within or after any step of its burial.
+After each: no accepted record returns, nothing is lost, and every rejected record has exactly one
+dead letter, whether the power went before, within or after any step of writing it.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from simulation.clock import SimClock
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
-from tests.sim.sharing import GROUP, GROUP_KIND, Ledger, Member, letters
+from tests.sim.sharing import GROUP, GROUP_KIND, Ledger, Member, dead_letters
 
 OVERRIDES = {
     "offsets.topic.num.partitions": "1",
@@ -62,7 +62,7 @@ def play(cut_after: int, seed: int) -> bool:
             task.cancel()
             (result,) = await asyncio.gather(task, return_exceptions=True)
             assert isinstance(result, asyncio.CancelledError), result
-        assert sorted(letters(cluster)) == BAD
+        assert sorted(dead_letters(cluster)) == BAD
         assert sorted(ledger.values.values()) == sorted(VALUES)
         for index, offset in ledger.accepted:
             assert VALUES[offset] not in BAD
@@ -78,10 +78,10 @@ def play(cut_after: int, seed: int) -> bool:
 
 
 @pytest.mark.parametrize("first", range(1, STEPS, CHUNK))
-def test_whenever_the_power_goes_there_is_one_letter_for_each_rejected_record(first: int) -> None:
+def test_power_cut_leaves_one_dead_letter_for_each_rejected_record(first: int) -> None:
     for cut_after in range(first, first + CHUNK):
         play(cut_after, seed=cut_after)
 
 
-def test_the_power_goes_in_most_of_these_lives() -> None:
+def test_most_runs_reach_their_power_cut() -> None:
     assert [play(cut_after, seed=1) for cut_after in (2, 15, 30)] == [True] * 3

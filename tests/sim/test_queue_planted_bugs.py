@@ -1,4 +1,4 @@
-"""The queue siege can fail: each bug that is put in on purpose is found within 200 seeds."""
+"""The queue runs can fail: each planted bug is found within 200 seeds."""
 
 import gc
 import logging
@@ -26,7 +26,7 @@ def _quiet() -> Iterator[None]:
 @pytest.mark.filterwarnings(STALE)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
-def test_a_planted_bug_is_found(bug: QueueBug, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_bug_is_found(bug: QueueBug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug.plant(monkeypatch)
     for seed in dict.fromkeys((bug.seed, *range(SEEDS_MAX))):
         found = _find(seed)
@@ -46,7 +46,7 @@ def _find(seed: int) -> str | None:
     return None
 
 
-def test_the_table_in_the_docs_is_this_list() -> None:
+def test_table_in_the_docs_equals_this_list() -> None:
     text = TABLE.read_text()
     names = [bug.plant.__name__.replace("_", " ") for bug in BUGS]
     rows = [

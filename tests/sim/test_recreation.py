@@ -36,7 +36,7 @@ def _quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", seeds(SEEDS))
-def test_positions_belong_to_topics(seed: int, request: pytest.FixtureRequest) -> None:
+def test_committed_offsets_belong_to_topics(seed: int, request: pytest.FixtureRequest) -> None:
     with replayable(seed, request):
         results = run_seed(seed, OPTIONS, RecreationRun).results
     assert results.points["topic created anew"]
@@ -110,7 +110,7 @@ BUGS = [
 
 @pytest.mark.filterwarnings(STALE)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
-def test_a_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
+def test_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
     bug.plant(monkeypatch)
     for seed in dict.fromkeys((bug.first, *range(SEEDS_MAX))):
         try:

@@ -1,9 +1,9 @@
-"""Redriving dead letters, killed between any two of its steps: every letter comes back once.
+"""Redrive of dead letters, killed between any two of its steps: every message returns once.
 
 A redriver talks to a real node in simulated time and is killed at one moment after another, its
-connections with it. Another one takes over, perhaps while the first was only asleep and goes on.
-Whatever happens, every letter has exactly one copy, copies of one key are in order, and no letter
-is open at the end.
+connections with it. Another one takes over, perhaps while the first was only suspended and
+continues. Invariants: every dead letter has exactly one copy, copies of one key are in order, and
+no dead letter is open at the end.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from simulation.loop import SimLoop
 from simulation.random import SimRandom
 from tests.run_with import run_with
 
-LETTERS = 12
+COUNT = 12
 OVERRIDES = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
@@ -40,7 +40,7 @@ OVERRIDES = {
 
 
 class Office:
-    """A cluster with dead letters in it, and those who send them back."""
+    """A cluster with dead letters, and its redrivers."""
 
     def __init__(self, loop: SimLoop, nodes: SimCluster) -> None:
         self.loop = loop
@@ -51,12 +51,12 @@ class Office:
         return Cluster(SimRandom(7), self.nodes.addresses)
 
     async def bury(self, name: str) -> None:
-        """A topic and its letters: of two keys in each of two partitions, in order."""
+        """Creates a topic and its dead letters: of two keys in each of two partitions, in order."""
         async with self.cluster() as cluster:
             await Admin(cluster).create_topic(name, 2, 1)
             await Admin(cluster).create_topic(f"{name}.dlq", 2, 1)
             async with Producer(self.clock, SimRandom(3), cluster) as producer:
-                for number in range(LETTERS):
+                for number in range(COUNT):
                     where = number % 2
                     told = {
                         headers.TOPIC: name,
@@ -74,12 +74,12 @@ class Office:
 
     async def redrive(self, name: str, chosen: DeadLetterFilter | None = None) -> int:
         async with self.cluster() as cluster:
-            errand = RedriveRequest(f"{name}.dlq", "run", "somebody", chosen or DeadLetterFilter())
-            redriver = Redriver(cluster, self.clock, errand, messages_max=4)
+            request = RedriveRequest(f"{name}.dlq", "run", "operator", chosen or DeadLetterFilter())
+            redriver = Redriver(cluster, self.clock, request, messages_max=4)
             return (await redriver.run()).settled
 
     async def kill_after(self, seconds: float, work: Awaitable[int]) -> bool:
-        """Whether it had ended by then."""
+        """Runs `work` for at most `seconds`; returns True if it had ended by then."""
         task = asyncio.ensure_future(work)
         done, _ = await asyncio.wait({task}, timeout=seconds)
         if done:
@@ -110,14 +110,14 @@ class Office:
     async def check_all_back(self, name: str, wanted: list[int] | None = None) -> None:
         copies = await self.read(name)
         numbers = [int(message.value or b"") for message in copies]
-        assert sorted(numbers) == (list(range(LETTERS)) if wanted is None else wanted)
+        assert sorted(numbers) == (list(range(COUNT)) if wanted is None else wanted)
         for key in (b"k0", b"k1", b"k2", b"k3"):
             of_key = [int(message.value or b"") for message in copies if message.key == key]
             assert of_key == sorted(of_key)
         assert all(message.partition == int(message.value or b"") % 2 for message in copies)
         async with self.cluster() as cluster:
-            box = await describe_dead_letter_topic(cluster, f"{name}.dlq")
-        assert box.messages == LETTERS - len(numbers)
+            topic_info = await describe_dead_letter_topic(cluster, f"{name}.dlq")
+        assert topic_info.messages == COUNT - len(numbers)
 
 
 def play(scene: Callable[[Office], Awaitable[None]]) -> None:
@@ -125,7 +125,7 @@ def play(scene: Callable[[Office], Awaitable[None]]) -> None:
         nodes = SimCluster(loop, 1, overrides=OVERRIDES)
         await nodes.start()
         office = Office(loop, nodes)
-        # What is made at first use is there before anybody is killed.
+        # Objects made at first use exist before any redriver is killed.
         await office.bury("warm")
         await office.redrive("warm")
         await scene(office)
@@ -136,7 +136,9 @@ def play(scene: Callable[[Office], Awaitable[None]]) -> None:
 
 
 @run_with(play)
-async def test_a_redriver_killed_at_any_moment_leaves_every_letter_one_copy(office: Office) -> None:
+async def test_redriver_killed_at_any_moment_leaves_one_copy_of_every_dead_letter(
+    office: Office,
+) -> None:
     moment, kills = 0.0, 0
     while True:
         name = f"t{kills}"
@@ -154,7 +156,7 @@ async def test_a_redriver_killed_at_any_moment_leaves_every_letter_one_copy(offi
 
 
 @run_with(play)
-async def test_one_that_was_asleep_cannot_go_on_after_another_has_begun(office: Office) -> None:
+async def test_suspended_redriver_cannot_continue_after_another_has_begun(office: Office) -> None:
     for number in range(12):
         name = f"t{number}"
         await office.bury(name)
@@ -175,7 +177,7 @@ def _is_fenced(end: BaseException) -> bool:
 
 
 @run_with(play)
-async def test_a_filter_leaves_the_others_where_they_are(office: Office) -> None:
+async def test_filtered_redrive_leaves_the_remaining_dead_letters(office: Office) -> None:
     await office.bury("t")
     assert await office.redrive("t", DeadLetterFilter(error_class="even")) == 4
     await office.check_all_back("t", [0, 3, 6, 9])
@@ -184,7 +186,7 @@ async def test_a_filter_leaves_the_others_where_they_are(office: Office) -> None
 
 
 @run_with(play)
-async def test_a_copy_killed_at_any_moment_has_every_record_once(office: Office) -> None:
+async def test_copy_killed_at_any_moment_has_every_record_once(office: Office) -> None:
     async def copy(name: str) -> int:
         async with office.cluster() as cluster:
             places = await partitions_of(cluster, "warm.dlq")
@@ -199,11 +201,11 @@ async def test_a_copy_killed_at_any_moment_has_every_record_once(office: Office)
             await Admin(cluster).create_topic(name, 2, 1)
         has_ended = await office.kill_after(moment, copy(name))
         copied = await office.read(name)
-        if not has_ended and len(copied) < LETTERS:
+        if not has_ended and len(copied) < COUNT:
             await copy(name)
             copied = await office.read(name)
         numbers = sorted(int(message.value or b"") for message in copied)
-        assert numbers == list(range(LETTERS))
+        assert numbers == list(range(COUNT))
         if has_ended:
             break
         kills += 1

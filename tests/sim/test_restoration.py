@@ -44,9 +44,7 @@ def _quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", seeds(SEEDS))
-def test_a_store_put_back_is_refused_and_recovered(
-    seed: int, request: pytest.FixtureRequest
-) -> None:
+def test_restored_store_is_refused_and_recovered(seed: int, request: pytest.FixtureRequest) -> None:
     with replayable(seed, request):
         results = run_seed(seed, options(), RestorationRun).results
     assert results.points["refused"] == 3
@@ -69,7 +67,7 @@ def producer_ids_begin_again(patch: Patch) -> None:
     patch.setattr("penstock.node.metadata_check.findings", planted)
 
 
-def whoever_reports_first_is_in_sync(patch: Patch) -> None:
+def first_reporter_is_in_sync(patch: Patch) -> None:
     patch.setattr(LogReport, "rank", property(lambda self: (0, 0)))
 
 
@@ -91,7 +89,7 @@ class Bug(NamedTuple):
 BUGS = [
     Bug(an_older_store_is_served, 0),
     Bug(producer_ids_begin_again, 0),
-    Bug(whoever_reports_first_is_in_sync, 19),
+    Bug(first_reporter_is_in_sync, 19),
     Bug(the_shortest_log_is_the_best, 1),
     Bug(deleted_topics_come_back, 0),
 ]
@@ -99,7 +97,7 @@ BUGS = [
 
 @pytest.mark.filterwarnings(STALE)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
-def test_a_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
+def test_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
     bug.plant(monkeypatch)
     for seed in dict.fromkeys((bug.first, *range(SEEDS_MAX))):
         try:

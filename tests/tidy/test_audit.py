@@ -6,7 +6,7 @@ import tomllib
 from tests.tidy.tree import ROOT
 
 
-def test_the_bill_of_materials_is_of_extras_that_exist() -> None:
+def test_bill_of_materials_covers_existing_extras() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         extras = tomllib.load(file)["project"]["optional-dependencies"]
     recipe = (ROOT / "Makefile").read_text().partition("\nsbom:")[2].partition("\n\n")[0]
@@ -17,7 +17,7 @@ def test_the_bill_of_materials_is_of_extras_that_exist() -> None:
     assert any(line.startswith("cyclonedx-bom") for line in extras["dev"])
 
 
-def test_every_reviewed_finding_says_where_and_why() -> None:
+def test_every_reviewed_finding_has_a_place_and_a_reason() -> None:
     for line in (ROOT / "tools/audit/reviewed.txt").read_text().splitlines():
         if not line.startswith("#"):
             path, rule, count, why = line.split(maxsplit=3)

@@ -1,4 +1,4 @@
-"""Every config of the table is read by somebody, or says that it changes nothing."""
+"""Every config of the table is read, or marked as having no effect."""
 
 import ast
 import re
@@ -52,19 +52,19 @@ def is_read(name: str) -> bool:
 
 
 def is_obeyed(config: Config) -> bool:
-    """Whether it is read itself, or what it stands in for is."""
+    """True if the config itself is read, or the one it is a synonym of."""
     stands_in_for = [
         other.name for other in ALL if config.name in [synonym.name for synonym in other.synonyms]
     ]
     return any(map(is_read, (config.name, *stands_in_for)))
 
 
-def test_a_config_is_read_or_says_that_it_changes_nothing() -> None:
+def test_every_config_is_read_or_marked_inert() -> None:
     unread = [config.name for config in ALL if not config.is_inert and not is_obeyed(config)]
     assert unread == [], "obey them, or mark them as inert"
 
 
-def test_what_changes_nothing_is_not_asked_for_by_name() -> None:
+def test_inert_configs_are_not_read() -> None:
     names, _ = spelled()
     read = [config.name for config in ALL if config.is_inert and config.name in names]
     assert read == [], "they have an effect: do not mark them as inert"

@@ -1,4 +1,4 @@
-"""The distribution is `penstock-mq`: nothing tells a user to install `penstock`, another project.
+"""The distribution is `penstock-mq`: no text tells a user to install `penstock`, another project.
 
 See docs/adr/0038-distribution-name.md.
 """

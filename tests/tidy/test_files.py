@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.files import contents_below, files_below
 
 
-def test_what_goes_away_meanwhile_is_left_out(tmp_path: Path) -> None:
+def test_files_deleted_during_the_walk_are_skipped(tmp_path: Path) -> None:
     for folder in "abc":
         (tmp_path / folder).mkdir()
         for name in ("1", "2"):
@@ -18,7 +18,7 @@ def test_what_goes_away_meanwhile_is_left_out(tmp_path: Path) -> None:
     assert list(found) == [(tmp_path / "c" / name, b"c%b" % name.encode()) for name in ("1", "2")]
 
 
-def test_only_folders_that_are_liked_are_looked_into(tmp_path: Path) -> None:
+def test_excluded_folders_are_not_walked(tmp_path: Path) -> None:
     for name in ("keep/x", "leave/x", "keep/leave/x", "y"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)

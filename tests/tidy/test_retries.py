@@ -72,7 +72,7 @@ def test_no_loop_doubles_its_pauses_by_hand() -> None:
     assert not found, f"use penstock.base.retry: {found}"
 
 
-def test_doublings_are_recognized_and_other_uses_of_two_are_not() -> None:
+def test_hand_written_doublings_are_recognized() -> None:
     wrong = """
         pause_s = min(pause_s * 2, PAUSE_MAX)
         pause_seconds *= 2

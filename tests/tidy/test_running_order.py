@@ -5,7 +5,7 @@ from collections import OrderedDict
 from tests.running_order import TESTS, Scheduling, in_order
 
 
-def test_files_come_by_folder_and_none_is_lost() -> None:
+def test_files_are_ordered_by_folder_and_none_is_lost() -> None:
     names = ["unit/a", "chaos/a", "chaos/b", "sim/a", "tidy/a", "clients/a", "property/a", "unit/b"]
     paths = [TESTS / name for name in names]
     found = [str(path.relative_to(TESTS)) for path in in_order(paths)]
@@ -14,7 +14,7 @@ def test_files_come_by_folder_and_none_is_lost() -> None:
     ]
 
 
-def test_processes_of_spark_are_not_started_beside_its_session() -> None:
+def test_spark_processes_do_not_start_beside_the_shared_session() -> None:
     names = ["chaos/test_a.py", "spark/test_batch.py", "spark/test_cluster.py", "spark/test_z.py"]
     found = in_order([TESTS / name for name in names])
     assert [path.name for path in found] == [
@@ -22,12 +22,12 @@ def test_processes_of_spark_are_not_started_beside_its_session() -> None:
     ]
 
 
-def test_files_from_elsewhere_stay_in_their_order() -> None:
+def test_files_from_elsewhere_keep_their_order() -> None:
     paths = [TESTS.parent / name for name in ("b", "a")]
     assert list(in_order(paths)) == paths
 
 
-def test_what_shares_something_dear_stays_together_and_all_else_by_file() -> None:
+def test_files_with_shared_resources_stay_on_one_worker() -> None:
     scheduling = object.__new__(Scheduling)
     nodeids = [
         "tests/spark/test_batch.py::test_a[x::y]",
@@ -44,14 +44,14 @@ def test_what_shares_something_dear_stays_together_and_all_else_by_file() -> Non
 
 
 class Worker:
-    """As xdist sees one: it is told the numbers of tests."""
+    """A worker as xdist sees it: it gets the numbers of tests."""
 
     def send_runtest_some(self, indexes: list[int]) -> None:
         self.told = indexes
 
 
 def handed_out(workers: int, files: list[str]) -> list[tuple[int, str]]:
-    """Which worker gets which file, when each is done with its own before it is its turn again."""
+    """Files by worker, when each finishes its own before its next turn."""
     scheduling = object.__new__(Scheduling)
     nodes = [Worker() for _ in range(workers)]
     tests = [f"tests/{file}.py::test" for file in files]
@@ -67,7 +67,7 @@ def handed_out(workers: int, files: list[str]) -> list[tuple[int, str]]:
     return found
 
 
-def test_one_worker_of_three_computes_while_there_is_something_to_compute() -> None:
+def test_one_worker_of_three_gets_computing_files() -> None:
     files = [f"chaos/{name}" for name in "abcdefg"] + ["sim/a", "unit/b"]
     assert handed_out(3, files) == [
         *((0, "sim/a"), (1, "chaos/a"), (2, "chaos/b")),
@@ -76,7 +76,7 @@ def test_one_worker_of_three_computes_while_there_is_something_to_compute() -> N
     ]
 
 
-def test_two_workers_never_both_wait_while_there_is_something_to_compute() -> None:
+def test_one_of_two_workers_gets_computing_files() -> None:
     files = ["spark/a", "spark/b", "sim/a", "sim/b", "sim/c"]
     assert handed_out(2, files) == [
         *((0, "sim/a"), (1, "spark/a"), (0, "sim/b"), (1, "spark/b"), (0, "sim/c")),

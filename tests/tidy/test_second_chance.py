@@ -1,4 +1,4 @@
-"""Who gets a second chance, and who does not: pytest runs tests that fail in every way."""
+"""Reruns after timeouts: pytest runs tests that fail in every way."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ def count(name):
 @pytest.fixture(scope="session")
 def broker():
     if count("broker") == 1:
-        raise ConnectionRefusedError("nobody listens")
+        raise ConnectionRefusedError("connection refused")
     yield "broker"
 
 
@@ -90,7 +90,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_only_who_waited_too_long_is_run_again_and_once(tmp_path: Path, workers: str) -> None:
+def test_only_timeouts_are_rerun_and_once(tmp_path: Path, workers: str) -> None:
     (tmp_path / "test_waiting.py").write_text(TESTS)
     (tmp_path / "test_unmarked.py").write_text(UNMARKED)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = clients\ntimeout = 60\n")
@@ -113,7 +113,7 @@ def test_only_who_waited_too_long_is_run_again_and_once(tmp_path: Path, workers:
     assert any("test_fixture_comes_late (setup)" in line for line in told)
 
 
-def test_what_is_impatience() -> None:
+def test_timeouts_are_recognized() -> None:
     class KafkaTimeoutError(Exception):
         """As aiokafka calls it."""
 

@@ -1,4 +1,4 @@
-"""House rules, each as a claim about every file."""
+"""Rules of the source tree, each as a test over every file."""
 
 import ast
 import re
@@ -59,7 +59,7 @@ ROOTS = (
 """Modules that people start or import; all others must be reachable from these, or simulate."""
 
 
-def test_every_module_says_what_it_owns() -> None:
+def test_every_module_has_a_docstring() -> None:
     silent = [
         show(path)
         for path in python_files()
@@ -69,7 +69,7 @@ def test_every_module_says_what_it_owns() -> None:
     assert not silent, f"no docstring, or one that says nothing: {silent}"
 
 
-def test_no_file_is_longer_than_a_sitting() -> None:
+def test_file_length_is_limited() -> None:
     lengths = {show(path): len(path.read_text().splitlines()) for path in python_files()}
     long = {name: n for name, n in lengths.items() if n > LINES_MAX and name not in TABLES}
     assert not long
@@ -88,7 +88,7 @@ def test_functions_fit_a_screen() -> None:
     assert not long
 
 
-def test_no_line_is_too_wide() -> None:
+def test_line_width_is_limited() -> None:
     """ruff sees to Python; this to what it does not read."""
     wide = [
         f"{show(path)}:{number}"
@@ -100,7 +100,7 @@ def test_no_line_is_too_wide() -> None:
     assert not wide
 
 
-def test_names_say_what_a_thing_is() -> None:
+def test_vague_names_are_refused() -> None:
     vague = []
     for path in python_files():
         stem = "".join(word.title() for word in path.stem.split("_"))
@@ -144,7 +144,7 @@ def test_simulated_parts_are_used_by_a_test() -> None:
     assert sorted(names - used) == []
 
 
-def test_nothing_is_left_for_later() -> None:
+def test_no_reminders_are_left() -> None:
     left = [
         f"{show(path)}:{number}"
         for path in text_files()
@@ -154,7 +154,7 @@ def test_nothing_is_left_for_later() -> None:
     assert not left, f"open an issue, or do it: {left}"
 
 
-def test_no_path_of_one_machine_is_in_the_tree() -> None:
+def test_no_machine_path_is_in_the_tree() -> None:
     found = [
         f"{show(path)}:{number}"
         for path in text_files()
@@ -177,7 +177,7 @@ def test_unit_tests_mirror_the_packages() -> None:
     assert not strays, f"no package of that name: {strays}"
 
 
-def test_errors_are_swallowed_only_where_they_may_be() -> None:
+def test_broad_exceptions_are_caught_only_where_allowed() -> None:
     swallowing = {
         show(path)
         for path in files("src")
@@ -192,7 +192,7 @@ def test_errors_are_swallowed_only_where_they_may_be() -> None:
 
 
 def _passes_on(handler: ast.ExceptHandler) -> bool:
-    """True when whatever was caught is raised again or handed to whoever waits for it."""
+    """True when the caught error is raised again or handed to a waiter."""
     return any(
         isinstance(node, ast.Raise)
         or (isinstance(node, ast.Attribute) and node.attr == "set_exception")
@@ -200,21 +200,21 @@ def _passes_on(handler: ast.ExceptHandler) -> bool:
     )
 
 
-def test_one_version_everywhere() -> None:
+def test_version_is_the_same_everywhere() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         version = tomllib.load(file)["project"]["version"]
     assert penstock.__version__ == version
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_every_declared_api_has_a_route_and_no_route_is_twice() -> None:
+def test_every_declared_api_has_exactly_one_route() -> None:
     keys = [route.key for route in ROUTES]
     assert len(keys) == len(set(keys))
     assert set(keys) == set(REQUESTS)
     assert set(REQUESTS) == set(RESPONSES)
 
 
-def test_a_route_speaks_only_versions_that_are_declared() -> None:
+def test_routes_speak_declared_versions_only() -> None:
     for route in ROUTES:
         low, high = route.versions
         declared_low, declared_high = route.request.WIRE.versions

@@ -1,4 +1,4 @@
-"""What the rules look at: the files of the project and how its modules import each other."""
+"""The files of the project and how its modules import each other."""
 
 import ast
 import gc

@@ -47,7 +47,7 @@ def kio_class(declared: type[Any], version: int) -> type[Any]:
 
 
 @each_message
-def test_a_message_is_declared_as_kafka_defines_it(declared: type[Any], version: int) -> None:
+def test_message_is_declared_as_kafka_defines_it(declared: type[Any], version: int) -> None:
     theirs = kio_class(declared, version)
     assert wire_of(declared).name == theirs.__name__
     assert wire_of(declared).is_flexible(version) == theirs.__flexible__
@@ -81,9 +81,7 @@ def test_bytes_equal_those_of_kafkas_schema(declared: type[Any], version: int) -
 
 
 @each_message
-def test_a_message_travels_under_the_header_kafka_gives_it(
-    declared: type[Any], version: int
-) -> None:
+def test_message_has_the_header_version_of_kafka(declared: type[Any], version: int) -> None:
     header = kio_class(declared, version).__header_schema__
     expected = io.BytesIO()
     if REQUESTS[wire_of(declared).key] is declared:
@@ -135,7 +133,7 @@ def _compare(ours: type[Any], theirs: type[Any], version: int) -> None:
         kafka_type = kio_field.metadata.get("kafka_type")
         assert (field.kind == "array") == is_array
         assert kio_field.metadata.get("tag") == (field.tag if field.is_tagged(version) else None)
-        # A uuid or date that is None is kio's way of saying zero or minus one.
+        # kio uses None for a zero uuid or a date of minus one.
         if is_array or kafka_type not in ("uuid", "datetime_i64"):
             assert field.is_nullable(version) == nullable, field.name
         _compare_default(field, kio_field, kafka_type)
@@ -146,7 +144,7 @@ def _compare(ours: type[Any], theirs: type[Any], version: int) -> None:
 
 
 def _compare_default(field: Field, theirs: Any, kafka_type: str | None) -> None:
-    """Where both state a default it is the same one; a tagged field's decides what is sent."""
+    """Defaults that both declare are equal; a tagged field's decides what is sent."""
     if theirs.default is dataclasses.MISSING or field.default is REQUIRED:
         return
     default = theirs.default
@@ -203,7 +201,7 @@ def _to_kio(ours: Any, theirs: type[Any], version: int) -> Any:
 def _value_to_kio(value: Any, kio_field: Any, version: int) -> Any:
     nullable, is_array, inner = _unwrap(kio_field.type)
     if value is None:
-        # Tagged structs: what kio calls all defaults is None to us.
+        # Tagged structs: a struct with all defaults in kio is None in Penstock.
         return None if nullable else kio_field.default
     if is_array:
         return tuple(_one_to_kio(item, kio_field, inner, version) for item in value)

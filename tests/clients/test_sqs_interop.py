@@ -1,4 +1,4 @@
-"""One message, every door: boto3 beside Kafka producers and Kafka share consumers, and SNS."""
+"""One message over every protocol: boto3 beside Kafka producers and share consumers, and SNS."""
 
 import json
 from collections.abc import Iterator
@@ -26,9 +26,7 @@ def sqs(broker: Broker) -> Iterator[Any]:
         yield made
 
 
-def test_what_a_kafka_producer_sends_boto3_receives(
-    broker: PenstockProcess, sqs: Any, topic: str
-) -> None:
+def test_kafka_record_is_received_by_boto3(broker: PenstockProcess, sqs: Any, topic: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(topic, "wörld", key="k", headers={"text": b"v", "raw": b"\xff"})
     assert producer.flush(20) == 0
@@ -42,7 +40,7 @@ def test_what_a_kafka_producer_sends_boto3_receives(
     }
 
 
-def test_what_boto3_sends_a_kafka_consumer_reads(
+def test_message_of_boto3_is_read_by_a_kafka_consumer(
     broker: PenstockProcess, sqs: Any, name: str
 ) -> None:
     url = sqs.create_queue(QueueName=name)["QueueUrl"]
@@ -64,7 +62,7 @@ def test_what_boto3_sends_a_kafka_consumer_reads(
     consumer.close()
 
 
-def test_boto3_and_a_share_consumer_have_one_lease_and_one_count_between_them(
+def test_boto3_and_a_share_consumer_share_leases_and_counts(
     broker: PenstockProcess, sqs: Any, name: str
 ) -> None:
     group = f"workers-{name}"

@@ -1,7 +1,7 @@
 """Groups and transactions on a real node keep their promises, whatever happens to it.
 
 See `simulation.coordinator_run` for what happens and `simulation.checkers` for what is checked. The
-planted bugs of `test_hosted_planted_bugs` show that these checks find what they are for, and
+planted bugs of `test_coordinator_planted_bugs` show that these checks find what they are for, and
 `soak` runs as many seeds as there is time for.
 """
 
@@ -38,7 +38,9 @@ COMMON = (
     "Produce INVALID_PRODUCER_EPOCH",
     "TxnOffsetCommit ILLEGAL_GENERATION",
 )
-"""What even a few seeds must get into; `simulation.coordinator_run.POINTS` is the long list."""
+"""Situations that even a few seeds must reach; `simulation.coordinator_run.POINTS` is the long
+list.
+"""
 
 SCRIPT = "from simulation.coordinator_run import run_seed; print(run_seed(3).trace)"
 
@@ -65,14 +67,14 @@ def _run(seed: int, request: pytest.FixtureRequest, options: Options | None = No
 
 
 @pytest.mark.parametrize("seed", seeds(SEEDS))
-def test_every_promise_is_kept(seed: int, request: pytest.FixtureRequest) -> None:
+def test_every_invariant_holds(seed: int, request: pytest.FixtureRequest) -> None:
     results = _run(seed, request)
     assert results.operations.total() > 200
     assert results.faults.total() > 10
     _total.add(results)
 
 
-def test_a_group_settles_after_a_static_member_is_replaced_before_it_rejoins(
+def test_group_settles_after_a_static_member_is_replaced_before_it_rejoins(
     request: pytest.FixtureRequest,
 ) -> None:
     results = _run(REPLACED_BEFORE_REJOINING, request)
@@ -80,7 +82,7 @@ def test_a_group_settles_after_a_static_member_is_replaced_before_it_rejoins(
 
 
 @pytest.mark.parametrize("seed", seeds(2))
-def test_a_power_cut_at_any_disk_operation_leaves_what_was_committed(
+def test_power_cut_at_any_disk_operation_keeps_committed_state(
     seed: int, request: pytest.FixtureRequest
 ) -> None:
     results = _run(seed, request, CUT_EVERYWHERE)
@@ -88,18 +90,18 @@ def test_a_power_cut_at_any_disk_operation_leaves_what_was_committed(
 
 
 @pytest.mark.parametrize("seed", seeds(2))
-def test_every_promise_is_kept_by_three_nodes(seed: int, request: pytest.FixtureRequest) -> None:
+def test_every_invariant_holds_with_three_nodes(seed: int, request: pytest.FixtureRequest) -> None:
     results = _run(seed, request, THREE_NODES)
     assert results.operations.total() > 200
 
 
-def test_the_seeds_get_into_what_they_are_meant_to() -> None:
+def test_seeds_reach_the_faults_they_aim_at() -> None:
     if _total.seeds < SEEDS:
         pytest.skip("only some seeds were run")
     assert _total.missing(COMMON) == []
 
 
-def test_a_seed_is_the_same_run_in_every_process() -> None:
+def test_seed_gives_the_same_run_in_every_process() -> None:
     traces = {run_seed(3).trace}
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

@@ -1,9 +1,9 @@
-"""The hosted simulation can fail: each of these bugs, put in on purpose, is found by a seed.
+"""The coordinator runs can fail: each planted bug is found by a seed.
 
-Every one is a small change of the real code, undone at the end. `first` is a seed that is known to
-find it, tried before the others, so that the suite stays quick; if it no longer does, all seeds up
-to `SEEDS_MAX` are tried. A bug that none of them finds means that the workloads or the checkers
-went blind, not that the bug is harmless.
+Every bug is a small change of the real code, undone at the end. `first` is a seed known to find it,
+tried before the others, so that the suite stays quick; if it no longer does, all seeds up to
+`SEEDS_MAX` are tried. A bug that none of them finds means that the workloads or the checkers no
+longer see it, not that the bug is harmless.
 """
 
 import logging
@@ -45,11 +45,11 @@ CUTS = Options(
     pause_s=1.5,
     faults={"power cut in a request": KINDS["power cut in a request"]},
 )
-"""Where only a power cut in a few chosen moments shows it."""
+"""Options for bugs that only a power cut in a few chosen moments shows."""
 MOVES = Options(
     cut_ratio=0.0, chaos_s=90.0, records=200, faults={"clock jumps": KINDS["clock jumps"]}
 )
-"""Where partitions must change hands often, and machines need not fail."""
+"""Options for bugs that need frequent leader changes and no machine failures."""
 
 Patch = pytest.MonkeyPatch
 
@@ -345,7 +345,7 @@ def _quiet() -> Iterator[None]:
 @pytest.mark.filterwarnings(STALE)
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
-def test_a_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
+def test_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
     bug.plant(monkeypatch)
     for seed in dict.fromkeys((bug.first, *range(SEEDS_MAX))):
         try:

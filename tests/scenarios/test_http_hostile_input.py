@@ -48,7 +48,7 @@ def ask(broker: PenstockProcess, raw: bytes) -> tuple[int, bytes]:
         return status, stream.read(length)
 
 
-def test_every_dialect_takes_the_body_of_who_asks_for_another_protocol(
+def test_every_protocol_accepts_a_body_with_an_upgrade_header(
     broker: PenstockProcess,
 ) -> None:
     def post(path: str, body: bytes, headers: bytes = b"") -> bytes:
@@ -66,7 +66,7 @@ def test_every_dialect_takes_the_body_of_who_asks_for_another_protocol(
     assert b"id" in post("/subjects/s/versions", b'{"schema": "\\"string\\""}')
 
 
-def test_what_is_no_text_is_a_4xx_and_leaves_no_trace(broker: PenstockProcess) -> None:
+def test_binary_garbage_is_a_4xx_without_a_traceback(broker: PenstockProcess) -> None:
     assert ask(broker, request("POST", "/topics/t/messages", b'{"payload": 1}'))[0] == 200
     values = [b'"' + NOT_TEXT + b'"', b"[" + b'"' + NOT_TEXT + b'"]', NOT_TEXT]
     rows = [
@@ -91,7 +91,7 @@ def test_what_is_no_text_is_a_4xx_and_leaves_no_trace(broker: PenstockProcess) -
     assert "Traceback" not in broker.log()
 
 
-def test_whoever_hangs_up_leaves_no_trace(broker: PenstockProcess) -> None:
+def test_disconnecting_client_leaves_no_traceback(broker: PenstockProcess) -> None:
     paths = ("/metrics", "/topics", "/topics/t/stream?group=s", "/subjects", "/console")
     attempts = [request("GET", path) * count for path in paths for count in (1, 5)]
     message = request("POST", "/topics/t/messages", b'{"payload": 1}')
@@ -106,6 +106,6 @@ def test_whoever_hangs_up_leaves_no_trace(broker: PenstockProcess) -> None:
             if is_reset:
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             peer.close()
-    # Whoever comes next is served, and by then all of those have been seen to.
+    # The next request is served, and by then all of those have been handled.
     eventually(lambda: b"\npenstock_" in ask(broker, request("GET", "/metrics"))[1], "metrics")
     assert "Traceback" not in broker.log()

@@ -1,7 +1,7 @@
 """Dead letters and retention `ack` over three nodes that lose their power one after the other.
 
-Whatever happens: a redriver that goes on sends every letter back exactly once; and no record is
-deleted that some group has not finished, so both groups see all of them.
+Invariants: a redriver that continues sends every dead letter back exactly once; and no record is
+deleted before every group has finished it, so both groups see all of them.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ async def disturb(cluster: SimCluster, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_letters_come_back_once_while_nodes_lose_their_power(seed: int) -> None:
+def test_dead_letters_are_redriven_once_while_nodes_lose_power(seed: int) -> None:
     async def main(loop: SimLoop) -> None:
         nodes = SimCluster(loop, seed, (1, 2, 3), OVERRIDES)
         await nodes.start()
@@ -96,7 +96,7 @@ def test_letters_come_back_once_while_nodes_lose_their_power(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_is_deleted_that_a_group_has_not_finished(seed: int) -> None:
+def test_ack_retention_keeps_records_a_group_has_not_finished(seed: int) -> None:
     async def main(loop: SimLoop) -> None:
         nodes = SimCluster(loop, seed, (1, 2, 3), OVERRIDES)
         await nodes.start()

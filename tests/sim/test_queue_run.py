@@ -44,12 +44,12 @@ def test_every_message_is_settled_as_promised(
                 raise
 
 
-def test_the_sieges_get_into_what_they_are_meant_to() -> None:
+def test_runs_reach_the_faults_they_aim_at() -> None:
     if _total.seeds < SEEDS:
         pytest.skip("only some seeds were run in this process")
     print(_total.report())
     assert _total.missing(POINTS) == []
 
 
-def test_a_siege_is_the_same_run_again() -> None:
+def test_seed_repeats_its_run() -> None:
     assert run_queue(3).trace == run_queue(3).trace

@@ -109,14 +109,14 @@ def aio(broker: Secured, mechanism: str, password: str = PASSWORD) -> dict[str, 
 
 
 @pytest.mark.parametrize("mechanism", [*MECHANISMS, "OAUTHBEARER"])
-def test_aiokafka_gets_in(broker: Secured, mechanism: str) -> None:
+def test_aiokafka_logs_in(broker: Secured, mechanism: str) -> None:
     async def go() -> int:
         return await send(**aio(broker, mechanism))
 
     assert asyncio.run(go()) >= 0
 
 
-def test_aiokafka_with_a_certificate(broker: Secured) -> None:
+def test_aiokafka_logs_in_with_a_certificate(broker: Secured) -> None:
     context = ssl.create_default_context(cafile=broker.ca_file)
     context.load_cert_chain(broker.certificate("bob"))
 
@@ -138,7 +138,7 @@ def test_aiokafka_with_a_wrong_password_is_refused(broker: Secured, mechanism: s
 
 
 def aio_refused(**settings: Any) -> str:
-    """What it says of the refusal, and everything behind that."""
+    """Text of the refusal, with its causes."""
 
     async def go() -> int:
         return await send(**settings)
@@ -153,12 +153,12 @@ def test_aiokafka_with_an_expired_token_is_refused(broker: Secured) -> None:
     aio_refused(**aio(broker, "OAUTHBEARER") | expired)
 
 
-def test_aiokafka_does_not_believe_another_ca(broker: Secured, other_ca: str) -> None:
+def test_aiokafka_refuses_an_untrusted_ca(broker: Secured, other_ca: str) -> None:
     context = ssl.create_default_context(cafile=other_ca)
     aio_refused(**aio(broker, "PLAIN") | {"ssl_context": context})
 
 
-def test_aiokafka_of_a_user_who_was_removed_is_refused(broker: Secured) -> None:
+def test_aiokafka_of_a_removed_user_is_refused(broker: Secured) -> None:
     broker.add_user("ivan")
     settings = aio(broker, "SCRAM-SHA-256") | {"sasl_plain_username": "ivan"}
     broker.allow("User:ivan", AclOperation.WRITE)
@@ -188,7 +188,7 @@ def python(broker: Secured, mechanism: str, password: str = PASSWORD) -> dict[st
 
 
 @pytest.mark.parametrize("mechanism", [*MECHANISMS, "OAUTHBEARER"])
-def test_kafka_python_gets_in(broker: Secured, mechanism: str) -> None:
+def test_kafka_python_logs_in(broker: Secured, mechanism: str) -> None:
     producer = KafkaProducer(**python(broker, mechanism))
     try:
         assert producer.send(TOPIC, b"value").get(TIMEOUT_S).offset >= 0
@@ -196,7 +196,7 @@ def test_kafka_python_gets_in(broker: Secured, mechanism: str) -> None:
         producer.close(TIMEOUT_S)
 
 
-def test_kafka_python_with_a_certificate(broker: Secured) -> None:
+def test_kafka_python_logs_in_with_a_certificate(broker: Secured) -> None:
     pem = broker.certificate("bob")
     producer = KafkaProducer(
         bootstrap_servers=broker.at("SSL"),
@@ -234,11 +234,11 @@ def test_kafka_python_with_an_expired_token_is_refused(broker: Secured) -> None:
     python_refused(**python(broker, "OAUTHBEARER") | expired)
 
 
-def test_kafka_python_does_not_believe_another_ca(broker: Secured, other_ca: str) -> None:
+def test_kafka_python_refuses_an_untrusted_ca(broker: Secured, other_ca: str) -> None:
     python_refused(**python(broker, "PLAIN") | {"ssl_cafile": other_ca})
 
 
-def test_kafka_python_of_a_user_who_was_removed_is_refused(broker: Secured) -> None:
+def test_kafka_python_of_a_removed_user_is_refused(broker: Secured) -> None:
     broker.add_user("judy")
     broker.remove_user("judy")
     python_refused(**python(broker, "SCRAM-SHA-512") | {"sasl_plain_username": "judy"})

@@ -28,7 +28,7 @@ COMMON = (
     "ListOffsets OFFSET_NOT_AVAILABLE",
     "ListOffsets NOT_LEADER_OR_FOLLOWER",
 )
-"""What every ten seeds or so get into; `simulation.cluster_run.ALL_POINTS` is the long list."""
+"""Situations that ten seeds or so reach; `simulation.cluster_run.ALL_POINTS` is the long list."""
 
 _total = Results()
 
@@ -46,7 +46,7 @@ def _chunks() -> list[list[int]]:
 
 
 @pytest.mark.parametrize("chunk", _chunks(), ids=lambda chunk: f"{chunk[0]}-{chunk[-1]}")
-def test_every_promise_is_kept_under_siege(
+def test_every_invariant_holds_under_faults(
     chunk: list[int], request: pytest.FixtureRequest
 ) -> None:
     for seed in chunk:
@@ -58,7 +58,7 @@ def test_every_promise_is_kept_under_siege(
                 raise
 
 
-def test_the_sieges_get_into_what_they_are_meant_to() -> None:
+def test_runs_reach_the_faults_they_aim_at() -> None:
     if _total.seeds < SEEDS:
         pytest.skip("only some seeds were run in this process")
     print(_total.report())
@@ -66,5 +66,5 @@ def test_the_sieges_get_into_what_they_are_meant_to() -> None:
     assert _total.faults.total() > 1_000
 
 
-def test_a_siege_is_the_same_run_again() -> None:
+def test_seed_repeats_its_run() -> None:
     assert run_cluster(3).trace == run_cluster(3).trace

@@ -1,6 +1,7 @@
-"""Doors of several nodes: publish, receive and settle where nothing is led, and through deaths.
+"""Gateways of several nodes: publish, receive and settle without local leadership, and under
+failures.
 
-Whatever happens: what a door acknowledged is delivered, and nothing that was accepted comes again.
+Invariants: a message that a gateway acknowledged is delivered, and an accepted one does not return.
 """
 
 import asyncio
@@ -76,7 +77,7 @@ async def accept(gateway: Gateway, receipts: list[str]) -> list[Refused | None]:
 
 
 @run_with(play)
-async def test_a_node_that_leads_nothing_publishes_receives_and_settles(
+async def test_node_without_leadership_publishes_receives_and_settles(
     cluster: SimCluster,
 ) -> None:
     nodes = cluster.nodes()
@@ -98,7 +99,7 @@ async def test_a_node_that_leads_nothing_publishes_receives_and_settles(
 
 
 @run_with(play)
-async def test_whoever_waits_at_any_node_hears_at_once(cluster: SimCluster) -> None:
+async def test_receiver_at_any_node_is_served_at_once(cluster: SimCluster) -> None:
     nodes = cluster.nodes()
     await create(nodes[0], (1,), (2,))
     loop = asyncio.get_running_loop()
@@ -117,7 +118,7 @@ async def test_whoever_waits_at_any_node_hears_at_once(cluster: SimCluster) -> N
 
 
 @run_with(play)
-async def test_what_is_given_to_whoever_has_gone_is_given_back_uncounted(
+async def test_records_for_a_disconnected_receiver_return_uncounted(
     cluster: SimCluster,
 ) -> None:
     nodes = cluster.nodes()
@@ -138,14 +139,14 @@ async def test_what_is_given_to_whoever_has_gone_is_given_back_uncounted(
         found = [] if waiting.cancelled() else waiting.result()
         while len(found) < 2:
             some = await gateway.receive(WHO, "t", "g", records_max=10, wait_ms=3_000)
-            assert some, "it is still held for somebody"
+            assert some, "it is still held for a member"
             found += some
         assert all(one.delivery_count == 1 for one in found), found
         assert await accept(gateway, [one.receipt for one in found]) == [None, None]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_several_nodes_give_at_once_is_taken_or_given_back_uncounted(seed: int) -> None:
+def test_records_given_by_several_nodes_are_taken_or_returned_uncounted(seed: int) -> None:
     async def scene(cluster: SimCluster) -> None:
         nodes = cluster.nodes()
         await create(nodes[0], (1,), (2,))
@@ -159,7 +160,7 @@ def test_what_several_nodes_give_at_once_is_taken_or_given_back_uncounted(seed: 
             await gateway.publish(WHO, "t", messages)
             found = await waiting
             found += await gateway.receive(WHO, "t", "g", records_max=1, wait_ms=3_000)
-            assert {one.partition for one in found} == {0, 1}, "one is held for nobody"
+            assert {one.partition for one in found} == {0, 1}, "one is held without a member"
             assert [one.delivery_count for one in found] == [1, 1]
             assert await accept(gateway, [one.receipt for one in found]) == [None, None]
 
@@ -167,7 +168,7 @@ def test_what_several_nodes_give_at_once_is_taken_or_given_back_uncounted(seed: 
 
 
 @run_with(play)
-async def test_an_expired_lease_is_refused_wherever_it_is_shown(cluster: SimCluster) -> None:
+async def test_expired_lease_is_refused_at_every_node(cluster: SimCluster) -> None:
     nodes = cluster.nodes()
     await create(nodes[0], (1,))
     gateway = nodes[2].gateway
@@ -181,7 +182,7 @@ async def test_an_expired_lease_is_refused_wherever_it_is_shown(cluster: SimClus
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_doors_outlive_the_death_of_any_other_node(seed: int) -> None:
+def test_gateway_survives_the_death_of_any_other_node(seed: int) -> None:
     async def scene(cluster: SimCluster) -> None:
         chance = random.Random(seed)
         nodes = cluster.nodes()
@@ -233,7 +234,7 @@ def test_doors_outlive_the_death_of_any_other_node(seed: int) -> None:
 
 
 @run_with(play)
-async def test_every_node_reads_logs_keeps_positions_and_knows_all_groups(
+async def test_every_node_reads_logs_commits_offsets_and_lists_all_groups(
     cluster: SimCluster,
 ) -> None:
     nodes = cluster.nodes()
@@ -273,7 +274,7 @@ async def test_every_node_reads_logs_keeps_positions_and_knows_all_groups(
 
 
 @run_with(play)
-async def test_whoever_waits_for_a_log_led_elsewhere_hears_soon(cluster: SimCluster) -> None:
+async def test_reader_of_a_remote_log_is_notified_soon(cluster: SimCluster) -> None:
     nodes = cluster.nodes()
     await create(nodes[0], (1,))
     gateway = nodes[2].gateway
@@ -289,7 +290,7 @@ async def test_whoever_waits_for_a_log_led_elsewhere_hears_soon(cluster: SimClus
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_lease_is_settled_although_its_leader_dies(seed: int) -> None:
+def test_lease_is_settled_although_its_leader_dies(seed: int) -> None:
     async def scene(cluster: SimCluster) -> None:
         nodes = cluster.nodes()
         await create(nodes[0], (1, 2, 3))

@@ -111,7 +111,7 @@ REQUESTS = st.lists(
 @settings(max_examples=40)
 @given(REQUESTS)
 @run_with(on_web)
-async def test_every_request_has_an_answer(
+async def test_every_request_is_answered(
     web: Web, *, requests: list[tuple[str, str, dict[str, str], Any]]
 ) -> None:
     registry = web.node.ctx.produce.registry

@@ -1,4 +1,4 @@
-"""One message and every door: one lease and one delivery count between them, whoever asks."""
+"""One message over every protocol: they share one lease and one delivery count."""
 
 import subprocess
 import time
@@ -21,8 +21,8 @@ GROUP = "everyone"
 PATIENCE_S = 60.0
 
 
-class Doors:
-    """The same queue through each door; what is received is held until it is let go."""
+class Protocols:
+    """The same queue through each protocol; received messages are held until they are released."""
 
     def __init__(self, broker: PenstockProcess, python: SyncClient, sqs: Any, url: str) -> None:
         self.broker = broker
@@ -30,22 +30,22 @@ class Doors:
         self.sqs = sqs
         self.url = url
 
-    def nobody_has_more(self) -> None:
-        """It is leased to somebody: no other door gets it."""
+    def require_empty(self) -> None:
+        """Asserts that the message is leased: no other protocol receives it."""
         assert self.python.poll("t", GROUP) == []
         assert poll(self.broker, "t", group=GROUP, wait_ms=0) == []
         assert receive(self.sqs, self.url, WaitTimeSeconds=0) == []
 
     def through_http(self) -> int:
         (message,) = poll(self.broker, "t", group=GROUP, wait_ms=30_000)
-        self.nobody_has_more()
+        self.require_empty()
         ask(self.broker, "POST", "/nack", {"receipt": message["receipt"], "delay_ms": 0})
         count: int = message["delivery_count"]
         return count
 
     def through_sqs(self) -> int:
         (message,) = receive(self.sqs, self.url, WaitTimeSeconds=20)
-        self.nobody_has_more()
+        self.require_empty()
         self.sqs.change_message_visibility(
             QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
         )
@@ -53,7 +53,7 @@ class Doors:
 
     def through_python(self) -> int:
         (message,) = self.python.poll("t", GROUP, wait=30)
-        self.nobody_has_more()
+        self.require_empty()
         message.nack(delay=0)
         return message.attempt
 
@@ -64,7 +64,7 @@ class Doors:
                 if time.monotonic() >= deadline:
                     raise TimeoutError("no record")
             (message,) = found
-            self.nobody_has_more()
+            self.require_empty()
             member.answer(message, AcknowledgeType.RELEASE)
             member.commit()
             count: int = message.delivery_count()
@@ -80,7 +80,7 @@ class Doors:
 
 
 @pytest.mark.java
-def test_all_doors_share_one_lease_and_one_count(fresh_broker: FreshBroker) -> None:
+def test_all_protocols_share_one_lease_and_one_delivery_count(fresh_broker: FreshBroker) -> None:
     broker = fresh_broker()
     with SyncClient(broker.bootstrap) as python, client("sqs", broker.http) as sqs:
         python.configure_group(
@@ -95,14 +95,14 @@ def test_all_doors_share_one_lease_and_one_count(fresh_broker: FreshBroker) -> N
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         producer.produce("t", b"one for all")
         assert producer.flush(20) == 0
-        doors = Doors(broker, python, sqs, url)
+        protocols = Protocols(broker, python, sqs, url)
         counts = [
-            doors.through_python(),
-            doors.through_http(),
-            doors.through_sqs(),
-            doors.through_kafka(),
-            doors.through_python(),
-            doors.through_java(),
+            protocols.through_python(),
+            protocols.through_http(),
+            protocols.through_sqs(),
+            protocols.through_kafka(),
+            protocols.through_python(),
+            protocols.through_java(),
         ]
         assert counts == [1, 2, 3, 4, 5, 6]
-        doors.nobody_has_more()
+        protocols.require_empty()
