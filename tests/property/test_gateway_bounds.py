@@ -302,6 +302,8 @@ def test_no_kafka_commit_spoils_a_listing(
     commits: list[tuple[int, str, int, str | None]],
 ) -> None:
     async def test(web: Web) -> None:
+        first = {"group": "g", "topic": "t", "partition": 0, "offset": 0}
+        assert (await web.post("/offsets/commit", first)).status == 200, "there is a coordinator"
         for version, group, offset, metadata in commits:
             with contextlib.suppress(Refused):  # No client could have sent it.
                 await commit_offset(web.node.ctx, version, group, offset, metadata)
