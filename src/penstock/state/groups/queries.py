@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.base.errors import ErrorCode, Refused
+from penstock.base.errors import ErrorCode, Refused, shortened
 from penstock.base.fair_turns import Steps, run_to_end
 from penstock.state.groups import offset_commits
 from penstock.state.groups.call_result import CallResult
@@ -298,7 +298,7 @@ def describe(
             continue
         what = "not found" if group is None else "not a classic group"
         message = f"Group {group_id} is {what}." if group else f"Group {group_id} {what}."
-        rows.append(missing_classic(group_id, message, caller.api_version))
+        rows.append(missing_classic(group_id, shortened(message), caller.api_version))
     return DescribeGroupsResponse(groups=rows)
 
 
@@ -315,9 +315,10 @@ def describe_consumer(
         if isinstance(group, ConsumerGroup):
             rows.append(described_consumer(group, shard.topics, shard.patterns))
         elif group is None:
-            rows.append(missing_consumer(group_id, f"Group {group_id} not found."))
+            rows.append(missing_consumer(group_id, shortened(f"Group {group_id} not found.")))
         else:
-            rows.append(missing_consumer(group_id, f"Group {group_id} is not a consumer group."))
+            message = shortened(f"Group {group_id} is not a consumer group.")
+            rows.append(missing_consumer(group_id, message))
     return ConsumerGroupDescribeResponse(groups=rows)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from penstock.base.errors import ErrorCode, Refused
+from penstock.base.errors import ErrorCode, Refused, shortened
 from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.config import GroupCaller
 from penstock.state.groups.descriptions import described_share, missing_share
@@ -58,9 +58,11 @@ def describe_share(
         if isinstance(group, ShareGroup):
             rows.append(described_share(group, shard.topics))
         elif group is None:
-            rows.append(missing_share(group_id, f"Group {group_id} not found."))
+            rows.append(missing_share(group_id, shortened(f"Group {group_id} not found.")))
         else:
-            rows.append(missing_share(group_id, f"Group {group_id} is not a share group."))
+            rows.append(
+                missing_share(group_id, shortened(f"Group {group_id} is not a share group."))
+            )
     return ShareGroupDescribeResponse(groups=rows)
 
 
