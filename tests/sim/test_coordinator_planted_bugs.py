@@ -16,7 +16,7 @@ from penstock.base.errors import ErrorCode
 from penstock.base.state_machine import Decision
 from penstock.broker.api.data import fetch_reply
 from penstock.cluster.replication.partition import Partition
-from penstock.coordinator.runtime import shard_host, state_loader
+from penstock.coordinator.runtime import shard_host
 from penstock.coordinator.runtime.shard_runtime import ShardRuntime
 from penstock.coordinator.txn_markers import MarkerWriter, _Ending
 from penstock.log.log import Log
@@ -113,7 +113,7 @@ def groups_are_not_told_of_the_end(patch: Patch) -> None:
 
 
 def loading_stops_short(patch: Patch) -> None:
-    real = state_loader.replay
+    real = shard_host.replay
 
     async def planted(log: Any, workers: Any, size: int, until: int, apply: Any) -> int:
         return await real(log, workers, size, max(until - 1, 0), apply)

@@ -2,11 +2,18 @@
 
 Provides the state machines with settings, the cluster's topics and an engine for patterns. The
 handling of requests is in `penstock.state.groups`.
+
+Clients' regular expressions, evaluated by RE2: in linear time, whatever the pattern. For KIP-848
+subscriptions and the filter of ListTransactions. A pattern matches a whole name.
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
+import re2  # type: ignore[import-untyped]
+
+from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.base.state_machine import Decision, Token
 from penstock.cluster.configs.configs import BrokerConfigs, describe_group
@@ -14,7 +21,6 @@ from penstock.cluster.metadata.image import Image
 from penstock.coordinator.runtime.internal_topics import OFFSETS, InternalTopics
 from penstock.coordinator.runtime.shard_host import HostContext, ShardHost
 from penstock.coordinator.runtime.shard_runtime import ShardRuntime
-from penstock.coordinator.topic_patterns import compile_pattern
 from penstock.state.groups.config import (
     ConsumerGroupConfig,
     GroupCaller,
@@ -25,6 +31,29 @@ from penstock.state.groups.config import (
 )
 from penstock.state.groups.shard import GroupShard
 from penstock.state.groups.topic_regex import MaySee, see_everything
+
+PATTERN_MEMORY_BYTES_MAX = 1 << 20
+REMEMBERED_MAX = 1_000
+
+_options = re2.Options()
+_options.log_errors = False
+_options.max_mem = PATTERN_MEMORY_BYTES_MAX
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def compile_pattern(pattern: str) -> Callable[[str], bool]:
+    """Returns a full-match test; raises Refused(INVALID_REGULAR_EXPRESSION)."""
+    try:
+        compiled = re2.compile(pattern, _options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else "it cannot be used"
+        if isinstance(reason, bytes):
+            reason = reason.decode(errors="replace")
+        raise Refused(
+            ErrorCode.INVALID_REGULAR_EXPRESSION, f"the pattern {pattern!r} is not RE2: {reason}"
+        ) from None
+    return lambda name: compiled.fullmatch(name) is not None
+
 
 View = Mapping[str, tuple[TopicId, int]]
 """Topic name to topic id and number of partitions."""

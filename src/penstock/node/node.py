@@ -7,6 +7,10 @@ marker, store, lock.
 
 A background task that dies, or a disk that fails, stops the node rather than leaving it half alive;
 then no clean-shutdown marker is written, and the next start recovers.
+
+Controlled shutdown: keeps serving for a bounded time until other nodes lead its partitions.
+
+State of the HTTP port and of the console, taken from the node.
 """
 
 import asyncio
@@ -15,6 +19,7 @@ from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+from penstock import __version__
 from penstock.base.ids import NodeId
 from penstock.base.ports import Disk, Store
 from penstock.broker.api.context import Context, DataDirectory, ReplicaReads, make_context
@@ -29,7 +34,11 @@ from penstock.cluster.controller.recent_failures import RecentFailures
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.known_metadata import KnownMetadataFile, StoreWentBack
-from penstock.cluster.metadata.membership import ClusterMembership, NodeIdTaken
+from penstock.cluster.metadata.membership import (
+    ClusterMembership,
+    NodeIdTaken,
+    leads_what_others_could,
+)
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.peer_liveness import PeerLiveness
 from penstock.cluster.metadata.peer_reachability import PeerReachability
@@ -57,22 +66,69 @@ from penstock.coordinator.runtime.internal_topics import InternalTopics
 from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.coordinator.runtime.steady_clock import SteadyTime
 from penstock.coordinator.transactions import TxnCoordinator
+from penstock.gateway.app import HttpState
+from penstock.gateway.console.console import About, Console
+from penstock.gateway.console.mount import ConsoleMount
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.move_tasks import MoveTasks
 from penstock.gateway.server import HttpServer, start_http
 from penstock.log.flusher import Flusher
 from penstock.node import data_directory, join, metadata_check
 from penstock.node.config import NodeConfig
-from penstock.node.controlled_shutdown import hand_over
-from penstock.node.http_port import web_of
 from penstock.node.kafka_listeners import CannotListen, KafkaListeners
 from penstock.node.listeners import cannot_listen, plain_listener, show_address
-from penstock.node.metrics.metrics_refresh import Watching
-from penstock.node.metrics.node_metrics import observe
+from penstock.node.metrics.node_metrics import Watching, observe
 from penstock.node.open_logs import open_logs
 from penstock.node.ports import Ports, real_ports
 from penstock.node.security import encryption_keys
 from penstock.node.security.security_setup import NodeSecurity, secure
+
+
+def web_of(node: "Node", cluster_id: str, kafka_address: str) -> tuple[HttpState, Console]:
+    logins = node.security.logins
+    console = Console(node.gateway, About(__version__, cluster_id, kafka_address), logins)
+    state = HttpState(
+        version=__version__,
+        node_id=node.config.node_id,
+        cluster_id=cluster_id,
+        kafka_address=kafka_address,
+        catalogue=node.metrics.catalogue,
+        health_problem=lambda: "the node has failed" if node.failed.done() else None,
+        readiness_problem=node.readiness_problem,
+        gateway=node.gateway,
+        users=logins,
+        moves=node.moves,
+        console=ConsoleMount(console),
+    )
+    return state, console
+
+
+HAND_OVER_SECONDS = 30.0
+"""Maximum wait of a stopping node for other nodes to take over its partitions."""
+LOOK_SECONDS = 0.02
+
+
+async def hand_over(
+    membership: ClusterMembership,
+    watcher: MetadataWatcher,
+    is_hurried: asyncio.Event,
+    failed: "asyncio.Future[None]",
+) -> None:
+    """Returns once leadership is handed over, the stop is hurried, or the node has failed."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + HAND_OVER_SECONDS
+    is_possible = await membership.drain()
+    while leads_what_others_could(watcher.image, membership.node_id):
+        is_possible = is_possible and not membership.is_fenced
+        if not is_possible or is_hurried.is_set() or failed.done():
+            break
+        if loop.time() >= deadline_s:
+            log.warning(
+                "stopping while this node still leads partitions that other nodes could lead"
+            )
+            break
+        await asyncio.sleep(LOOK_SECONDS)
+
 
 log = logging.getLogger("penstock.node")
 

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.base.errors import ErrorCode
 from penstock.cluster.metadata import store_keys
-from penstock.coordinator.remote_txn_markers import PartitionMarker
+from penstock.coordinator.txn_markers import PartitionMarker
 from penstock.wire.messages.transactions import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,

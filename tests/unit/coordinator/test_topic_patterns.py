@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.coordinator.topic_patterns import compile_pattern
+from penstock.coordinator.groups import compile_pattern
 
 
 def test_pattern_matches_whole_names() -> None:

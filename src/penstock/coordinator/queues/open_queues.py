@@ -23,9 +23,8 @@ from penstock.base.ids import TopicId
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata.image import Image, TopicImage
 from penstock.cluster.replication.partition import Partition
-from penstock.coordinator.queues.counters import QueueCounters
 from penstock.coordinator.queues.dead_letter_writer import DeadLetterWriter
-from penstock.coordinator.queues.open_queue import Loaded, OpenQueue
+from penstock.coordinator.queues.open_queue import Loaded, OpenQueue, QueueCounters
 from penstock.coordinator.queues.policy import (
     LeaseSettings,
     QueueSettings,

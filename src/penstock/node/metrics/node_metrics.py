@@ -2,20 +2,121 @@
 
 One table: name, kind, meaning, labels, and how to read it from a running node. Metrics by topic,
 group or queue are in `topic_metrics`.
+
+Measurements taken only while the node is scraped: group lag, partition skew, loop delay. None of
+them runs before the first scrape, nor once scrapes have stopped for some minutes
+(`ScrapeActivity`). The first scrape starts them; values are available at the second.
+
+Partition skew: spread of a topic's writes over its partitions here, in the last minute. A round
+notes the end of each led partition; the difference to the previous round is its share. With the
+number of partitions led here, the sum over all nodes tells the share of a topic's most written
+partition, and the share that each would have if all were equal.
+
+Bounds: `TOPICS_MAX` topics, those with the most records.
 """
 
+import asyncio
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.base.cooperative_yield import CooperativeYield
 from penstock.base.metrics import Histogram
-from penstock.cluster.metadata.image import Image
+from penstock.base.scrape_activity import ScrapeActivity
+from penstock.cluster.metadata.image import INTERNAL_TOPICS, Image
+from penstock.cluster.replication.partitions import Partitions
 from penstock.cluster.replication.replica_follower import FollowerStatus
+from penstock.coordinator import group_lag
+from penstock.coordinator.group_lag import GroupWatch
+from penstock.coordinator.groups import GroupCoordinator
+from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.node.metrics.gauges import GaugeReading, Sample
 from penstock.node.metrics.topic_metrics import TOPIC_READINGS
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
+
+
+ROUND_SECONDS = 60.0
+TOPICS_MAX = 200
+REST_SECONDS = 0.005
+
+
+@dataclass(slots=True)
+class TopicSkew:
+    """Appends to one topic, in the partitions led here."""
+
+    led: int = 0
+    records: int = 0
+    """Records appended between the last two rounds."""
+    hottest: int = 0
+    """Records appended to the partition with the most appends."""
+
+
+class PartitionSkew:
+    """Result of the last round."""
+
+    def __init__(self, partitions: Partitions) -> None:
+        self.topics: dict[str, TopicSkew] = {}
+        self._partitions = partitions
+        self._ends: dict[tuple[str, int], int] = {}
+
+    async def run_round(self) -> None:
+        """Runs one round."""
+        ends: dict[tuple[str, int], int] = {}
+        topics: dict[str, TopicSkew] = {}
+        yielding = CooperativeYield(REST_SECONDS)
+        for partition in list(self._partitions.led()):
+            await yielding.draw()
+            if partition.topic in INTERNAL_TOPICS:
+                continue
+            key = partition.topic, partition.index
+            end = ends[key] = partition.log.end_offset
+            skew = topics.setdefault(partition.topic, TopicSkew())
+            # A partition that is new here has no earlier end: its records may all be old.
+            appended = max(0, end - self._ends.get(key, end))
+            skew.led += 1
+            skew.records += appended
+            skew.hottest = max(skew.hottest, appended)
+        ranked = sorted(topics.items(), key=lambda item: (-item[1].records, item[0]))
+        self.topics, self._ends = dict(ranked[:TOPICS_MAX]), ends
+
+
+BEAT_SECONDS = 0.1
+
+
+class Watching:
+    def __init__(self, around: HostContext, groups: GroupCoordinator, loop_lag: Histogram) -> None:
+        self.scrape_activity = ScrapeActivity()
+        self.groups = GroupWatch(around, groups)
+        self.skew = PartitionSkew(around.partitions)
+        self._loop_lag = loop_lag
+
+    async def run(self) -> None:
+        """Measures until cancelled."""
+        await asyncio.gather(self._look_at_groups(), self._look_at_topics(), self._time_loop())
+
+    async def _look_at_groups(self) -> None:
+        while True:
+            await self.scrape_activity.wait()
+            await self.groups.run_round()
+            await asyncio.sleep(group_lag.ROUND_SECONDS)
+
+    async def _look_at_topics(self) -> None:
+        while True:
+            await self.scrape_activity.wait()
+            await self.skew.run_round()
+            await asyncio.sleep(ROUND_SECONDS)
+
+    async def _time_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self.scrape_activity.wait()
+            due_s = loop.time() + BEAT_SECONDS
+            await asyncio.sleep(BEAT_SECONDS)
+            self._loop_lag.observe(max(0.0, loop.time() - due_s))
+
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.coordinator.queues import counters
-from penstock.coordinator.queues.counters import QueueCounters
+from penstock.coordinator.queues import open_queue
+from penstock.coordinator.queues.open_queue import QueueCounters
 from penstock.state.queues.delivery_state import (
     ArchivedRecord,
     DeadLettersWritten,
@@ -65,7 +65,7 @@ def test_returned_records_are_not_counted_as_acknowledged() -> None:
 
 
 def test_samples_are_bounded_and_expire(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "SAMPLES_MAX", 3)
+    monkeypatch.setattr(open_queue, "SAMPLES_MAX", 3)
     counts = QueueCounters()
     for offset in range(5):
         counts.sample(KEY, offset, now_ms=offset, age_s=0.0)
@@ -73,7 +73,7 @@ def test_samples_are_bounded_and_expire(monkeypatch: pytest.MonkeyPatch) -> None
     assert sum(counts.ack_seconds.counts) == 3
     for offset in range(3):
         counts.sample(KEY, offset, now_ms=10, age_s=0.0)
-    late_ms = 11 + counters.SAMPLE_MS_MAX
+    late_ms = 11 + open_queue.SAMPLE_MS_MAX
     counts.sample(OTHER, 7, now_ms=late_ms, age_s=0.0)
     counts.note([Finished(7, 7)], OTHER, late_ms)
     assert sum(counts.ack_seconds.counts) == 4

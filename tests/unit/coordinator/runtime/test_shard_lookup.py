@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.coordinator.runtime.shard_lookup import java_hash, shard_of
+from penstock.coordinator.runtime.shard_host import java_hash, shard_of
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from penstock.coordinator.runtime.state_loader import replay
+from penstock.coordinator.runtime.shard_host import replay
 from penstock.wire.control_batches import encode_marker
 from penstock.wire.records import Codec, Record, encode, read_header
 from tests.run_with import run_with

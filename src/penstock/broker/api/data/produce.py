@@ -27,7 +27,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Collection, Iterable
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.backpressure import slow_down
@@ -39,10 +39,9 @@ from penstock.broker.api.response_rows import leader_elsewhere, led_partition
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.metadata.image import INTERNAL_TOPICS
 from penstock.cluster.replication.partition import Partition, ProduceRules
-from penstock.coordinator.schema_id_checks import Mark
+from penstock.coordinator.registry import Mark
 from penstock.state.registry.errors import Rejected
 from penstock.wire import records
-from penstock.wire.messages.fetch import NodeEndpoint
 from penstock.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -53,6 +52,9 @@ from penstock.wire.messages.produce import (
     TopicProduceResponse,
 )
 from penstock.wire.records import BatchHeader
+
+if TYPE_CHECKING:
+    from penstock.wire.messages.fetch import NodeEndpoint
 
 HEADERS: Final = {True: "__key_schema_id", False: "__value_schema_id"}
 ID_MAGIC: Final = 0

@@ -20,8 +20,8 @@ from penstock.broker.api.coordinator_calls import caller_of, gathered, may_group
 from penstock.broker.api.large_replies import answered, holder_of
 from penstock.broker.api.response_rows import may, may_cluster
 from penstock.broker.api.route_row import Operation
+from penstock.coordinator.groups import compile_pattern
 from penstock.coordinator.runtime.shard_host import ask
-from penstock.coordinator.topic_patterns import compile_pattern
 from penstock.coordinator.txn_markers import PartitionMarker
 from penstock.state.transactions import add_partitions
 from penstock.state.transactions.shard import TxnShard, refused_row, unknown_states

@@ -1,6 +1,6 @@
 """Distribution of writes over partitions, from one round to the next."""
 
-from penstock.cluster.storage.partition_skew import PartitionSkew, TopicSkew
+from penstock.node.metrics.node_metrics import PartitionSkew, TopicSkew
 from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
 
