@@ -21,7 +21,7 @@ Patch = pytest.MonkeyPatch
 class QueueBug(NamedTuple):
     plant: Callable[[Patch], None]
     checker: str
-    seed: int
+    first: int
 
 
 def records_are_ready_before_they_arrive(patch: Patch) -> None:

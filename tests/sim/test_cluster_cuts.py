@@ -6,7 +6,6 @@ sample is run; `PENSTOCK_CUTS=all` runs everything (some ten minutes of CPU) and
 figures.
 """
 
-import logging
 import os
 from collections import defaultdict
 from collections.abc import Iterator
@@ -16,6 +15,8 @@ import pytest
 from simulation.network_cuts import Cut, one_way_cuts, run_cut, shapes, subsets
 from simulation.results import Violation
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 IS_ALL = os.environ.get("PENSTOCK_CUTS") == "all"
 RUNS_PER_TEST = 40 if IS_ALL else 8
 
@@ -23,13 +24,6 @@ EVERY_3 = [Cut(3, links, some) for links in one_way_cuts(3) for some in subsets(
 EVERY_5 = [Cut(5, links, some) for links in shapes(5) for some in subsets(range(1, 6))]
 
 _gaps_s: dict[str, list[float]] = defaultdict(list)
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture(scope="module", autouse=True)

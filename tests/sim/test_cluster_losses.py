@@ -6,8 +6,7 @@ something happens to one data directory. In any start order, every record is the
 """
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -23,6 +22,8 @@ from simulation.host import SimHost
 from simulation.store import SimStore
 from tests.run_with import run_with
 from tests.sim.test_cluster_leaders import Scene, play
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 RECORDS = 30
 SAVED_S = 6.0
@@ -120,13 +121,6 @@ async def check_whole(scene: Scene, count: int = RECORDS) -> None:
         return
     assert found == list(range(count))
     assert {one.log.end_offset for one in scene.replicas()} == {count}
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])

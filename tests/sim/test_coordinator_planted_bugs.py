@@ -6,8 +6,7 @@ tried before the others, so that the suite stays quick; if it no longer does, al
 longer see it, not that the bug is harmless.
 """
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -35,8 +34,9 @@ from penstock.state.transactions.shard import TxnShard
 from penstock.state.transactions.transaction import Txn
 from simulation.coordinator_run import Options, run_seed
 from simulation.faults import KINDS
-from simulation.results import Violation
-from tests.sim.seeds import STALE, tell_if_stale
+from tests.sim.seeds import STALE, seed_that_finds
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 SEEDS_MAX = 200
 OPTIONS = Options(cut_ratio=0.05)
@@ -335,23 +335,9 @@ BUGS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
 @pytest.mark.filterwarnings(STALE)
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
 def test_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
     bug.plant(monkeypatch)
-    for seed in dict.fromkeys((bug.first, *range(SEEDS_MAX))):
-        try:
-            run_seed(seed, bug.options)
-        except Violation as found:
-            print(f"seed {seed}: {str(found)[:200]}")
-            tell_if_stale(bug.plant.__name__, bug.first, seed)
-            return
-    raise AssertionError(f"not found in {SEEDS_MAX} seeds")
+    seed_that_finds(lambda seed: run_seed(seed, bug.options), bug, SEEDS_MAX)

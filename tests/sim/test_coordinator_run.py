@@ -5,17 +5,17 @@ planted bugs of `test_coordinator_planted_bugs` show that these checks find what
 `soak` runs as many seeds as there is time for.
 """
 
-import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 from simulation.coordinator_run import Options, run_seed
-from simulation.results import Results, Violation
+from simulation.results import Results
 from tests.sim.seeds import replayable, seeds
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 SEEDS = 16
 THREE_NODES = Options(node_ids=(1, 2, 3), chaos_s=25.0, records=30, cut_ratio=0.0)
@@ -47,21 +47,9 @@ SCRIPT = "from simulation.coordinator_run import run_seed; print(run_seed(3).tra
 _total = Results()
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """A node that is cut off in the middle of a sentence has much to complain about."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
 def _run(seed: int, request: pytest.FixtureRequest, options: Options | None = None) -> Results:
     with replayable(seed, request):
-        try:
-            outcome = run_seed(seed, options)
-        except Violation as violation:
-            violation.add_note("\n".join(violation.journal))
-            raise
+        outcome = run_seed(seed, options)
     print(f"seed {seed}: trace {outcome.trace}\n{outcome.results.report()}")
     return outcome.results
 

@@ -5,8 +5,7 @@ See `simulation.workloads.topic_recreator` for what happens and
 that the checks find what they are for.
 """
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,22 +16,16 @@ from penstock.state.groups.config import TopicCatalogue
 from penstock.state.groups.offset_commits import GroupOffsets
 from penstock.state.groups.records import OffsetValue
 from simulation.coordinator_run import Options, run_seed
-from simulation.results import Violation
 from simulation.topic_recreation import RecreationRun
-from tests.sim.seeds import STALE, replayable, seeds, tell_if_stale
+from tests.sim.seeds import STALE, replayable, seed_that_finds, seeds
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 SEEDS = 16
 SEEDS_MAX = 200
 OPTIONS = Options(node_ids=(1, 2, 3), groups=0, has_copiers=False, cut_ratio=0.0)
 
 Patch = pytest.MonkeyPatch
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("seed", seeds(SEEDS))
@@ -112,11 +105,4 @@ BUGS = [
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
 def test_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
     bug.plant(monkeypatch)
-    for seed in dict.fromkeys((bug.first, *range(SEEDS_MAX))):
-        try:
-            run_seed(seed, OPTIONS, RecreationRun)
-        except Violation as found:
-            print(f"seed {seed}: {str(found)[:200]}")
-            tell_if_stale(bug.plant.__name__, bug.first, seed)
-            return
-    raise AssertionError(f"not found in {SEEDS_MAX} seeds")
+    seed_that_finds(lambda seed: run_seed(seed, OPTIONS, RecreationRun), bug, SEEDS_MAX)

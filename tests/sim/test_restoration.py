@@ -4,8 +4,7 @@ See `simulation.store_restoration` for what happens and what is promised. The bu
 purpose, show that the checks find what they are for.
 """
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,9 +14,10 @@ from penstock.cluster.metadata import recovery
 from penstock.cluster.metadata.recovery import LogReport
 from penstock.node import metadata_check
 from simulation.coordinator_run import Options, run_seed
-from simulation.results import Violation
 from simulation.store_restoration import RestorationRun
-from tests.sim.seeds import STALE, replayable, seeds, tell_if_stale
+from tests.sim.seeds import STALE, replayable, seed_that_finds, seeds
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 SEEDS = 12
 SEEDS_MAX = 60
@@ -34,13 +34,6 @@ def options() -> Options:
         records=20,
         keeps_metadata=True,
     )
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("seed", seeds(SEEDS))
@@ -99,11 +92,4 @@ BUGS = [
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
 def test_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
     bug.plant(monkeypatch)
-    for seed in dict.fromkeys((bug.first, *range(SEEDS_MAX))):
-        try:
-            run_seed(seed, options(), RestorationRun)
-        except Violation as found:
-            print(f"seed {seed}: {str(found)[:200]}")
-            tell_if_stale(bug.plant.__name__, bug.first, seed)
-            return
-    raise AssertionError(f"not found in {SEEDS_MAX} seeds")
+    seed_that_finds(lambda seed: run_seed(seed, options(), RestorationRun), bug, SEEDS_MAX)
