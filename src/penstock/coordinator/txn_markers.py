@@ -2,7 +2,7 @@
 
 A marker goes to a partition's log as a control batch, or to a group's shard, where it decides about
 offsets pending in the transaction. If another node leads the partition, that node is asked to write
-it (`WriteTxnMarkers`, through `remote_txn_markers`). A marker counts once it is committed there. A
+it (`WriteTxnMarkers`). A marker counts once it is committed there. A
 marker that cannot be written yet (a partition offline, a leader away, a shard loading) is retried
 until it can, or until the transaction is no longer coordinated here: another coordinator then
 writes all of them again, which changes nothing where they are written already.

@@ -62,15 +62,6 @@ class Index:
         at = bisect_right(self.keys, key)
         return (self.keys[at - 1], self.values[at - 1]) if at else (0, 0)
 
-    def truncate_values(self, value: int) -> None:
-        """Drops the entries whose value is at or above `value`."""
-        values = self.values
-        count = len(values)
-        while count and values[count - 1] >= value:
-            count -= 1
-        del self.keys[count:]
-        del self.values[count:]
-
     @property
     def size_bytes(self) -> int:
         return len(self.keys) * (self.keys.itemsize + self.values.itemsize)

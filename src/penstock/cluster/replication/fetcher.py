@@ -222,7 +222,6 @@ class Fetcher:
     ) -> None:
         self.leader = leader
         self.requests = 0
-        self.fetched_bytes = 0
         self._peers = peers
         self._configs = configs
         self._epoch = epoch
@@ -251,10 +250,6 @@ class Fetcher:
     @property
     def is_needed(self) -> bool:
         return bool(self._followed)
-
-    @property
-    def is_connected(self) -> bool:
-        return self._main is not None and not self._main.is_closed
 
     def add(self, replica: ReplicaFollower, before: ReplicaFollower | None = None) -> None:
         """Adds a partition; `before` is its previous, now retired, follower."""
@@ -466,7 +461,6 @@ class Fetcher:
                     continue
                 copied = replica.take(row)
                 if copied:
-                    self.fetched_bytes += copied
                     self._throttle.record(replica, copied)
                 if replica.is_ready and replica.asked_in > number:
                     self._place(replica)  # Its offset to fetch has changed.

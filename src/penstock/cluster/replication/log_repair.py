@@ -39,7 +39,7 @@ DAMAGED = ".damaged"
 
 @dataclass(slots=True)
 class CopyCounters:
-    """ReplicationContext counters of this node since it started."""
+    """Replication counters of this node since it started."""
 
     fetches: int = 0
     bytes: int = 0

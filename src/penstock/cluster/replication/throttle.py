@@ -1,4 +1,4 @@
-"""ReplicationContext throttles: rate limits for copying replicas that are not in sync (KIP-73).
+"""Replication throttles: rate limits for copying replicas that are not in sync (KIP-73).
 
 A topic's `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` name
 the throttled replicas, as `partition:node` pairs or `*`. Each node limits its own, to `leader.` or

@@ -1,7 +1,7 @@
 """Routing of receive and settle to queues on any node, for the protocols of this node.
 
 A queue is served by the leader of its partition: here by a call (`receive`, `settle`), elsewhere by
-a message (`rpc`).
+a message.
 
 A receive from queues that are all led here is one attempt, which keeps its place among the waiting
 consumers. A receive from other nodes first asks each leader in turn, beginning with another one
