@@ -4,8 +4,8 @@ Owns the listener and the graceful stop. uvicorn provides the HTTP/1.1 protocol 
 Its `Server` is not used, because it takes over signal handlers, ends the process when a port is
 taken, and wakes up ten times a second.
 
-Bounds: connections (`connection_limits`), bytes and pace of requests (`protocol`), bytes of bodies
-(`body_limit`), seconds an idle connection is kept.
+Bounds: connections and bytes of bodies (`connection_limits`), bytes and pace of requests
+(`protocol`), seconds an idle connection is kept.
 
 Leaves TLS to the caller, which opens the TLS port (`OpenTls`).
 """

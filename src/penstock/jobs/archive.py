@@ -1,10 +1,8 @@
 """Job `archive`: copies topics to Parquet by day, exactly once, and merges small files.
 
-A stream of offset ranges, as in `read_stream`, whose tasks write files named by their range
-(`archive_layout`). The checkpoint holds the planned ranges; a repeated batch writes the same files
+A stream of offset ranges, as in `read_stream`, whose tasks write files named by their range.
+The checkpoint holds the planned ranges; a repeated batch writes the same files
 again. Delta and Iceberg have their own transactions, so Spark's sink writes those.
-
-Follows a streaming query to its end and reports the observed metrics of every batch.
 
 Layout and file names of an archive. Independent of Spark.
 

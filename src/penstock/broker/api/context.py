@@ -148,7 +148,7 @@ class ReplicaReads:
     throttle: Throttle | None = None
     """Limits the rate of replication to followers that are not in sync."""
     has_selector: bool = False
-    """True if consumers are sent to close replicas; see `preferred_read_replica`."""
+    """True if consumers are sent to close replicas; see `data.fetch`."""
 
 
 @dataclass(slots=True, kw_only=True)

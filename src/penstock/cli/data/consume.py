@@ -1,7 +1,7 @@
 """`penstock consume`: prints the records of topics, like kcat and rpk.
 
 It follows the topic forever, like both of them, unless the range has an end, `-n` is reached or
-`-e` is given. It commits no offsets, unless `-g` names a group (`consume_group`). The syntax of
+`-e` is given. It commits no offsets, unless `-g` names a group. The syntax of
 `-o` is in `penstock.client.offset_syntax`, that of `-f` in `penstock.cli.terminal.output_template`.
 
 `penstock consume -g`: reads as a member of a consumer group, like rpk and kcat -G. The group's

@@ -1,4 +1,4 @@
-"""`penstock group`: lists, describes and deletes groups; see also `seek`, `alter`, `advise`.
+"""`penstock group`: lists, describes and deletes groups; see also `seek` and `advise`.
 
 `penstock group alter`: changes configs of a group, such as its delivery limit. The group need not
 exist: its configs may be set before its first member joins.

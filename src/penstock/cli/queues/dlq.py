@@ -1,8 +1,7 @@
 """`penstock dlq`: lists, shows and counts dead letters.
 
-`dlq_redrive` redrives and purges them; `dlq_history` shows past redrives and purges.
-
-`penstock dlq history`: past redrives and purges, from the topic that records them.
+`dlq_redrive` redrives and purges them; `penstock dlq history` shows past redrives and purges, from
+the topic that records them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A group is classic or, since KIP-848, a consumer group; both have one description type. Every broker
 lists only the groups it coordinates, so a listing calls all brokers. `committed_offsets` reads the
-offsets of a group, `lag` measures its lag.
+offsets of a group, `measure_lag` its lag.
 
 Lag of a group, in records and in time. Lag in records is the distance between the committed
 offset and the end, as in all Kafka tools. Lag in time is the age of the first unread record,

@@ -1,4 +1,4 @@
-"""Metadata that a node has seen in the store, and the check for an older store. Pure.
+"""Metadata that a node has seen in the store, and the check for an older store.
 
 A store restored from a backup hands out producer ids a second time, and lacks the topics created
 since. Its revision does not always tell: a shared etcd keeps probes, and a restored one can be
@@ -6,9 +6,9 @@ told to begin higher (`etcdutl snapshot restore --bump-revision`). So the check 
 key, what never goes back in one history: the revision that last changed a key, leader epochs, the
 next producer id.
 
-`KnownMetadata` is the content of `known_metadata_file`: the persistent part of the keyspace, as of
-one revision. Secrets are not in it: users, the cluster's secret, configs that are passwords.
-`recovery` makes a store from it.
+`KnownMetadata` is the content of the file: the persistent part of the keyspace, as of one revision.
+Secrets are not in it: users, the cluster's secret, configs that are passwords. `recovery` makes a
+store from it.
 
 File of the metadata that a node has seen in the store: `known-metadata`. One small file,
 protected by a CRC and replaced as a whole. It is persisted before anything that depends on it: a
@@ -19,7 +19,7 @@ A missing or damaged file is written at the next start; until then only the logs
 store is older. A file of another cluster is refused with its directory (`data_directory`). A file
 older than the store is normal. Only one process writes a directory's file.
 Invariants: the file never goes back to an earlier revision of one history.
-Elsewhere: its meaning (`known_metadata`), waiting for it (`partitions`, `producer_ids`).
+Elsewhere: waiting for it (`partitions`, `producer_ids`).
 """
 
 import asyncio

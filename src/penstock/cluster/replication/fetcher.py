@@ -15,8 +15,7 @@ Owns: the connections, the requests in flight, and retries: after 50 ms, up to 1
 the leader has registered again.
 Invariants: a response is used for a partition only if its request is not older than the one that
 asked for the present offset; memory is bounded by two responses.
-Elsewhere: applying responses to a log (`replica_follower`), the session (`fetch_session`), the set
-of partitions (`fetchers`).
+Elsewhere: applying responses to a log (`replica_follower`), the set of partitions (`fetchers`).
 
 Follower side of a fetch session with a leader (KIP-227). A node may follow thousands of
 partitions of one leader, most of them idle. So a full fetch opens a session, and later requests

@@ -1,7 +1,7 @@
 """Metrics by name of topic, group, queue or dead-letter topic.
 
 Labels are bounded: each has at most 200 names, and one for the rest; partitions are those furthest
-behind. Reading the lag of groups marks the node as being scraped (`metrics_refresh`).
+behind. Reading the lag of groups marks the node as being scraped.
 """
 
 from collections.abc import Callable, Iterable

@@ -2,7 +2,7 @@
 when the batch is in the checkpoint.
 
 The planning process holds the leases (`queue_member`) and returns the offsets of each batch to
-Spark (`queue_offsets`); tasks fetch the records from the log by offset. Spark calls `latestOffset`
+Spark; tasks fetch the records from the log by offset. Spark calls `latestOffset`
 only after everything before `start` is processed and in the commit log, so `start` is acknowledged
 then.
 

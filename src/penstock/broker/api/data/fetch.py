@@ -10,7 +10,7 @@ topic ids; v15 moves the replica id into a tagged field; v16 names new leaders; 
 fields of replicas, which `replica_fetch` handles.
 
 A consumer that names its rack is sent to an in-sync follower in that rack, if
-`replica.selector.class` says so (KIP-392, `preferred_read_replica`). A follower serves offsets that
+`replica.selector.class` says so (KIP-392). A follower serves offsets that
 it knows to be committed. It serves only consumers that name a rack or an epoch, so that no consumer
 stays with a replica that has lost its leader unnoticed.
 

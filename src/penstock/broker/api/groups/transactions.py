@@ -4,7 +4,7 @@
 Each request is passed to the shard of its transactional id after the check of permissions; the
 shard's state machine is `penstock.state.transactions`. From v4 on AddPartitionsToTxn is a batch of
 a broker, and from v5 on EndTxn returns the next epoch (KIP-890). TxnOffsetCommit is in
-`txn_offset_commit`, InitProducerId in `data.producers`, the verification of Produce in
+`offset_commit`, InitProducerId in `data.producers`, the verification of Produce in
 `data.transactional_produce`.
 """
 
