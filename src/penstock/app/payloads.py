@@ -65,10 +65,11 @@ def decoder_of(kind: Any) -> Decode:
     return decoded
 
 
-def arguments_of(handler: Callable[..., Any]) -> Arguments:
+def arguments_of(handler: Callable[..., Any], *, may_be_none: bool = False) -> Arguments:
     """Maps messages to the arguments that a handler's annotations ask for.
 
-    Raises TypeError for a handler that needs anything but a payload and a message.
+    `may_be_none` allows a handler without arguments. Raises TypeError for a handler that needs
+    anything but a payload and a message.
     """
     name = getattr(handler, "__qualname__", repr(handler))
     called = handler if inspect.isroutine(handler) else getattr(handler, "__call__", handler)  # noqa: B004 - its annotations are wanted
@@ -84,6 +85,8 @@ def arguments_of(handler: Callable[..., Any]) -> Arguments:
             for one in inspect.signature(handler).parameters.values()
         ):
             return lambda message: (message,)
+        if may_be_none:
+            return lambda message: ()
         raise TypeError(f"{name} takes no argument: declare one for the message or its payload")
     hints = _hints(called, name)
     kinds = [hints.get(one.name, one.annotation) for one in parameters]

@@ -96,6 +96,8 @@ class Task(Generic[T, R]):
     then: "str | Task[Any, Any] | None" = None
     """Topic or task that results are published to."""
     host: TaskHost | None = field(default=None, repr=False, compare=False)
+    is_scheduled: bool = False
+    """True if its messages come from a schedule: the handler may take no argument."""
     arguments: Arguments = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,7 +107,9 @@ class Task(Generic[T, R]):
             raise ValueError(f"concurrency={self.concurrency}: pass 1 or more")
         if self.order not in (None, "none", "key", "partition"):
             raise ValueError(f"order={self.order!r}: choose 'none', 'key' or 'partition'")
-        object.__setattr__(self, "arguments", arguments_of(self.handler))
+        object.__setattr__(
+            self, "arguments", arguments_of(self.handler, may_be_none=self.is_scheduled)
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.handler(*args, **kwargs)

@@ -18,6 +18,7 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
 from typing import Any, Protocol, TypeVar, Unpack, overload
 
 import uvloop
@@ -35,6 +36,7 @@ from penstock.app.options import (
 from penstock.app.outgoing import Payload, encode_headers
 from penstock.app.publish import Published
 from penstock.app.replies import SUFFIX, Replies
+from penstock.app.schedules import MISSED, Missed, Schedule, ScheduleRunner, slots_of
 from penstock.app.sync import SyncClient
 from penstock.app.task import Handler, Reject, Retry, RetryBackoff, Task
 from penstock.app.task_runner import Middleware, TaskRunner
@@ -42,6 +44,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, Workers
 from penstock.client.admin.admin import GROUP_CONFIGS
 from penstock.runtime.blocking import Mutex
+from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
 from penstock.runtime.workers import ThreadWorkers
 
@@ -61,6 +64,18 @@ _TASK_OPTIONS = (
     "order",
     "group",
     "prefetch",
+    "then",
+)
+_CRON_OPTIONS = (
+    "every",
+    "timezone",
+    "missed",
+    "name",
+    "topic",
+    "retries",
+    "backoff",
+    "no_retry",
+    "timeout",
     "then",
 )
 _LOOK_S = 0.25
@@ -90,6 +105,19 @@ class TaskDecorator(Protocol):
 
     @overload
     def __call__(self, handler: Callable[[T, Message], R], /) -> Task[T, R]: ...
+
+
+class ScheduleDecorator(Protocol):
+    """Decorator that makes a function a scheduled task."""
+
+    @overload
+    def __call__(self, handler: Callable[[], R], /) -> Task[None, R]: ...
+
+    @overload
+    def __call__(self, handler: Callable[[datetime], R], /) -> Task[datetime, R]: ...
+
+    @overload
+    def __call__(self, handler: Callable[[Message], R], /) -> Task[Any, R]: ...
 
 
 class Worker:
@@ -122,6 +150,7 @@ class Worker:
         self._threads = threads
         self.client_options = client_options
         client_options["random"] = self._random
+        self.schedules: list[Schedule] = []
         self.middlewares: list[Middleware] = []
         self._client: Client | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -161,6 +190,82 @@ class Worker:
 
         refuse_unknown("Worker.task()", unknown, _TASK_OPTIONS)
 
+        return self._decorator(
+            topic,
+            retries,
+            backoff,
+            concurrency,
+            no_retry,
+            timeout,
+            order,
+            group,
+            prefetch,
+            then,
+        )
+
+    def cron(
+        self,
+        expression: str | None = None,
+        *,
+        every: Duration | None = None,
+        timezone: str = "UTC",
+        missed: Missed = "latest",
+        name: str | None = None,
+        topic: str | None = None,
+        retries: int = 5,
+        backoff: RetryBackoff | Duration = 1.0,
+        no_retry: Sequence[type[BaseException]] = (),
+        timeout: Duration | None = None,
+        then: str | Task[Any, Any] | None = None,
+        **unknown: Unpack[NoOptions],
+    ) -> ScheduleDecorator:
+        """Declares a handler that runs at the times of a cron expression, or `every` interval.
+
+        Each slot is published exactly once, however many workers declare it, and handled by one of
+        them, one slot after the other. `missed` says which slots are made up for after an outage of
+        all workers: the "latest" one, "all", or none ("skip").
+
+        The handler takes nothing, the slot as a `datetime`, or the message. Its messages go to
+        `topic`, by default the schedule's `name` with the prefix of the worker's group.
+
+        >>> @worker.cron("0 3 * * *", timezone="Europe/Berlin")
+        ... async def clean() -> None: ...
+        >>> @worker.cron(every="30s")
+        ... async def measure(slot: datetime) -> None: ...
+        """
+        refuse_unknown("Worker.cron()", unknown, _CRON_OPTIONS)
+        if missed not in MISSED:
+            raise ValueError(f"missed={missed!r}: choose one of {', '.join(MISSED)}")
+        slots = slots_of(expression, every, timezone)
+
+        def declare(handler: Handler) -> Task[Any, Any]:
+            own = name or getattr(handler, "__name__", "")
+            full = f"{self.group}.{own}"
+            if any(one.name == full for one in self.schedules):
+                raise ValueError(f"two schedules are named {own!r}: pass name=")
+            where = topic or f"{full}.schedule"
+            declared = self._decorator(
+                where, retries, backoff, 1, no_retry, timeout, "key", None, 1, then, True
+            )(handler)
+            self.schedules.append(Schedule(full, where, slots, missed))
+            return declared
+
+        return declare
+
+    def _decorator(
+        self,
+        topic: str | Sequence[str],
+        retries: int,
+        backoff: RetryBackoff | Duration,
+        concurrency: int,
+        no_retry: Sequence[type[BaseException]],
+        timeout: Duration | None,
+        order: str | None,
+        group: str | None,
+        prefetch: int | None,
+        then: str | Task[Any, Any] | None,
+        is_scheduled: bool = False,
+    ) -> Callable[[Handler], Task[Any, Any]]:
         def declare(handler: Handler) -> Task[Any, Any]:
             pauses = backoff if isinstance(backoff, RetryBackoff) else RetryBackoff(backoff)
             task: Task[Any, Any] = Task(
@@ -176,6 +281,7 @@ class Worker:
                 concurrency if prefetch is None else prefetch,
                 then,
                 self,
+                is_scheduled,
             )
             self.tasks.append(task)
             return task
@@ -335,17 +441,26 @@ class Worker:
         log.info("%s reads %s in group %s", task.name, ", ".join(task.topics), task.group)
         return TaskRunner(task, client, reader, threads, self._random, self.middlewares)
 
+    def _scheduler(self, schedule: Schedule) -> ScheduleRunner:
+        clock = self.client_options.get("clock") or SystemClock()
+        log.info("schedule %s publishes to %s", schedule.name, schedule.topic)
+        return ScheduleRunner(self.client.cluster, clock, self._random, schedule)
+
     async def _run_tasks(self) -> None:
         assert self._stopped is not None
         loop = asyncio.get_running_loop()
         running = [loop.create_task(runner.run()) for runner in self._runners]
         stopped = loop.create_task(self._stopped.wait())
         watching = loop.create_task(self._watch_brokers())
+        schedulers = [self._scheduler(schedule) for schedule in self.schedules]
+        running += [loop.create_task(scheduler.run()) for scheduler in schedulers]
         try:
             await asyncio.wait((*running, stopped), return_when=asyncio.FIRST_COMPLETED)
         finally:
             for runner in self._runners:
                 runner.stop()
+            for scheduler in schedulers:
+                scheduler.stop()
             stopped.cancel()
             watching.cancel()
             outcomes = await asyncio.gather(*running, return_exceptions=True)
