@@ -13,11 +13,10 @@ import asyncio
 import enum
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from penstock.client.share.leases import HeldLease
-
-B = TypeVar("B")
+from penstock.wire.messages.share import AcknowledgementBatch
 
 CHUNK_MAX = 5_000
 """Limits the acknowledgements in one chunk."""
@@ -132,9 +131,9 @@ class PendingAcks:
         return found
 
 
-def batches_of(acks: Iterable[Ack], declared: type[B]) -> list[B]:
+def batches_of(acks: Iterable[Ack]) -> list[AcknowledgementBatch]:
     """Builds the batches of a request: runs of consecutive offsets with equal acknowledgements."""
-    found: list[B] = []
+    found: list[AcknowledgementBatch] = []
     run: list[Ack] = []
     for ack in acks:
         if run and (
@@ -142,18 +141,17 @@ def batches_of(acks: Iterable[Ack], declared: type[B]) -> list[B]:
             or ack.kind is not run[0].kind
             or ack.options != run[0].options
         ):
-            found.append(_batch(run, declared))
+            found.append(_batch(run))
             run = []
         run.append(ack)
     if run:
-        found.append(_batch(run, declared))
+        found.append(_batch(run))
     return found
 
 
-def _batch(run: Sequence[Ack], declared: type[B]) -> B:
-    make: Any = declared
+def _batch(run: Sequence[Ack]) -> AcknowledgementBatch:
     options = run[0].options
-    batch: B = make(
+    return AcknowledgementBatch(
         first_offset=run[0].offset,
         last_offset=run[-1].offset,
         acknowledge_types=(int(run[0].kind),),
@@ -165,4 +163,3 @@ def _batch(run: Sequence[Ack], declared: type[B]) -> B:
         is_patient=options.is_patient,
         traceback=options.traceback,
     )
-    return batch

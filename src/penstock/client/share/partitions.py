@@ -15,7 +15,6 @@ from penstock.client.errors import RETRIABLE, code_of, refusal
 from penstock.client.metadata import Metadata, TopicPartition
 from penstock.client.share.acknowledgements import Ack, AcknowledgementType, PendingAcks, batches_of
 from penstock.wire.messages.share import (
-    AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
     ShareFetchForgottenTopic,
@@ -181,9 +180,7 @@ def fetch_topics(chunks: Mapping[PartitionKey, Sequence[Ack]]) -> list[ShareFetc
             partitions=[
                 ShareFetchPartition(
                     partition_index=index,
-                    acknowledgement_batches=batches_of(
-                        chunks[topic_id, index], AcknowledgementBatch
-                    ),
+                    acknowledgement_batches=batches_of(chunks[topic_id, index]),
                 )
                 for index in indexes
             ],
@@ -199,9 +196,7 @@ def ack_topics(chunks: AckChunks) -> list[AcknowledgeTopic]:
             partitions=[
                 AcknowledgePartition(
                     partition_index=index,
-                    acknowledgement_batches=batches_of(
-                        chunks[topic_id, index], AcknowledgementBatch
-                    ),
+                    acknowledgement_batches=batches_of(chunks[topic_id, index]),
                 )
                 for index in indexes
             ],

@@ -145,7 +145,10 @@ class ShareGroupDescribeResponse:
 
 @struct()
 class AcknowledgementBatch:
-    """Acknowledgement of a range of records: one type per record, or one for all."""
+    """Acknowledgement of a range of records: one type per record, or one for all.
+
+    Tagged fields of Penstock's clients are -1, None or False for other clients.
+    """
 
     first_offset: int = int64()
     last_offset: int = int64()

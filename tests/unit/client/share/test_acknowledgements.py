@@ -13,7 +13,6 @@ from penstock.client.share.acknowledgements import (
     PendingAcks,
     batches_of,
 )
-from penstock.wire.messages.share import AcknowledgementBatch
 from tests.run_with import in_new_loop, run_with
 
 
@@ -84,7 +83,7 @@ def test_neighbouring_equal_acknowledgements_are_one_range() -> None:
         accept(7),
         Ack(8, AcknowledgementType.REJECT, AckOptions(error_class="E", error_message="m")),
     ]
-    found = batches_of(acks, AcknowledgementBatch)
+    found = batches_of(acks)
     assert [(b.first_offset, b.last_offset, *b.acknowledge_types) for b in found] == [
         (1, 2, 1),
         (3, 4, 2),

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
@@ -27,6 +27,7 @@ from penstock.coordinator.queues.settle import SettleAction, SettleCommand, sett
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.fetch import LeaderIdAndEpoch, NodeEndpoint
 from penstock.wire.messages.share import (
+    AcknowledgementBatch,
     ShareAcknowledgePartitionData,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
@@ -47,43 +48,6 @@ MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 """Errors with which the reply names the current leader (KIP-951)."""
 DELAY_MS_MAX = 365 * 86_400_000
 LOCK_MS_MAX = 12 * 3_600_000
-
-
-class AcknowledgementBatch(Protocol):
-    """Range of offsets with one acknowledge type for each, or one for all.
-
-    Tagged fields of Penstock's clients are -1, None or False for other clients.
-    """
-
-    @property
-    def first_offset(self) -> int: ...
-
-    @property
-    def last_offset(self) -> int: ...
-
-    @property
-    def acknowledge_types(self) -> Sequence[int]: ...
-
-    @property
-    def delay_ms(self) -> int: ...
-
-    @property
-    def error_class(self) -> str | None: ...
-
-    @property
-    def error_message(self) -> str | None: ...
-
-    @property
-    def lock_ms(self) -> int: ...
-
-    @property
-    def is_unseen(self) -> bool: ...
-
-    @property
-    def is_patient(self) -> bool: ...
-
-    @property
-    def traceback(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
