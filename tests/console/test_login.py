@@ -26,6 +26,7 @@ PAGES = {
     "pipelines": "Pipelines",
     "nodes": "Nodes",
     "security": "Security",
+    "audit": "Audit log",
 }
 
 
@@ -158,7 +159,7 @@ def test_read_only_console_refuses_changes(browser: Browser, scene: Scene) -> No
 def test_keyboard_shortcuts_reach_every_page(browser: Browser, scene: Scene) -> None:
     browser.go(f"{scene.console}#/topics")
     browser.shows("Topics", "h1")
-    keys = dict(zip(PAGES, "otgqdspnu", strict=True))
+    keys = dict(zip(PAGES, "otgqdspnua", strict=True))
     for path, title in PAGES.items():
         browser.press("g", keys[path])
         browser.until(partial(_is_titled, browser, title), f"{title} does not open")

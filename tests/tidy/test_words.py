@@ -36,6 +36,7 @@ ALLOWED = {
     ("src/penstock/app/outbox/", "lanes"): "the same",
     ("src/penstock/security/audit_entries.py", "door"): "a field of stored audit entries",
     ("src/penstock/cli/security/audit.py", "door"): "the option that filters by it",
+    ("src/penstock/gateway/console/routes/audit.py", "door"): "the field of stored audit entries",
     ("src/penstock/gateway/core/", "door"): "the client id and member ids of the gateway",
     ("src/penstock/gateway/core/", "doors"): "names of its channels",
     ("simulation/", "siege"): "seeds of random draws",

@@ -24,6 +24,8 @@ from penstock.base.ports import Workers
 from penstock.gateway.console.console import Console, ConsoleRow
 from penstock.gateway.console.middleware import API, ROOT, ConsoleMiddleware
 from penstock.gateway.console.routes import (
+    audit,
+    configs,
     dead_letters,
     groups,
     login,
@@ -87,6 +89,8 @@ def read_all() -> dict[str, Asset]:
 FAMILIES = (
     login,
     overview,
+    audit,
+    configs,
     topics,
     messages,
     groups,

@@ -4,6 +4,7 @@ The protocol packages import no module of the cluster or of the coordinators (im
 that).
 """
 
+from penstock.cluster.configs.config_table import TOPIC_CONFIGS
 from penstock.cluster.configs.config_types import Value
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata.image import Image, TopicImage
@@ -26,6 +27,7 @@ __all__ = [
     "DEDUP_SCOPE",
     "DELIVERIES_MAX",
     "SCHEMAS_TOPIC",
+    "TOPIC_CONFIGS",
     "BrokerConfigs",
     "FanoutRecord",
     "Image",

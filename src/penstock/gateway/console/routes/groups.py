@@ -229,6 +229,13 @@ class TopicTrend(Struct):
     trend: Trend
 
 
+class GroupRights(Struct):
+    """Operations that the viewer may perform on a group."""
+
+    reset: bool
+    delete: bool
+
+
 class ConsoleGroup(Struct):
     group: str
     kind: str
@@ -237,6 +244,7 @@ class ConsoleGroup(Struct):
     places: list[PlaceRow]
     trend: Trend
     topics: list[TopicTrend]
+    may: GroupRights
 
 
 class MoveRow(Struct):
@@ -325,6 +333,9 @@ async def show_group(console: Console, request: Request) -> Response:
             places,
             trend_of(samples, readers),
             [TopicTrend(reader[1], trend_of(samples, [reader])) for reader in readers],
+            GroupRights(
+                visibility.group(group, Operation.READ), visibility.group(group, Operation.DELETE)
+            ),
         )
     )
 

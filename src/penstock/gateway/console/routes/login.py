@@ -7,8 +7,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.gateway.console.console import Console, ConsoleRow
 from penstock.gateway.console.middleware import ROOT, SESSION, SESSION_SECONDS, ConsoleSession
+from penstock.gateway.console.routes.audit import TOPIC as AUDIT_TOPIC
+from penstock.gateway.console.visibility import Visibility, visibility_of
 from penstock.gateway.http.authentication import note_failure
 from penstock.gateway.http.request_io import (
     json_answer,
@@ -30,6 +33,18 @@ class LoginBody(Struct, forbid_unknown_fields=True):
     password: str
 
 
+class SessionRights(Struct):
+    """Operations that the viewer may perform on the cluster."""
+
+    create_topics: bool
+    """On at least one name."""
+    alter: bool
+    """Users, ACLs."""
+    alter_configs: bool
+    """Quotas."""
+    read_audit: bool
+
+
 class SessionAnswer(Struct):
     principal: str
     is_logged_in: bool
@@ -43,6 +58,7 @@ class SessionAnswer(Struct):
     node_id: int
     cluster_id: str
     kafka: str
+    may: SessionRights
 
 
 async def show_session(console: Console, request: Request) -> Response:
@@ -61,7 +77,21 @@ async def show_session(console: Console, request: Request) -> Response:
             ctx.node_id,
             about.cluster_id,
             about.kafka_address,
+            _rights(console, visibility_of(ctx, request)),
         )
+    )
+
+
+def _rights(console: Console, visibility: Visibility) -> SessionRights:
+    principal = visibility.principal
+    return SessionRights(
+        visibility.cluster(Operation.CREATE)
+        or console.ctx.authorizer.allows_some(
+            principal.name, Operation.CREATE, ResourceType.TOPIC, principal.host
+        ),
+        visibility.cluster(Operation.ALTER),
+        visibility.cluster(Operation.ALTER_CONFIGS),
+        visibility.topic(AUDIT_TOPIC, Operation.READ),
     )
 
 

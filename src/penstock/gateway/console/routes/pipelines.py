@@ -31,6 +31,11 @@ class StageRow(Struct):
     lag: int | None = None
     updated_ms: int | None = None
     error: str | None = None
+    source: str = ""
+    target: str = ""
+    group: str = ""
+    dlq: str = ""
+    """Topic of rows that could not be processed."""
 
 
 class PipelinesAnswer(Struct):

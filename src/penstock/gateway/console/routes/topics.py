@@ -90,6 +90,15 @@ class ProducerRow(Struct):
     in_transaction: bool
 
 
+class TopicRights(Struct):
+    """Operations that the viewer may perform on a topic."""
+
+    read: bool
+    write: bool
+    delete: bool
+    alter_configs: bool
+
+
 class ConsoleTopic(Struct):
     name: str
     topic_id: str
@@ -103,6 +112,7 @@ class ConsoleTopic(Struct):
     producers: list[ProducerRow]
     skew: float | None
     """Records of the largest partition relative to the mean; None if there are too few."""
+    may: TopicRights
 
 
 async def list_topics(console: Console, request: Request) -> Response:
@@ -193,6 +203,12 @@ async def show_topic(console: Console, request: Request) -> Response:
             readers,
             await _producers(console, visibility.principal, topic),
             _skew(rows),
+            TopicRights(
+                visibility.topic(topic.name, Operation.READ),
+                visibility.topic(topic.name, Operation.WRITE),
+                visibility.topic(topic.name, Operation.DELETE),
+                visibility.topic(topic.name, Operation.ALTER_CONFIGS),
+            ),
         )
     )
 

@@ -17,10 +17,11 @@ const PAGES = [
   { key: "p", path: "pipelines", name: "Pipelines", icon: "pipelines", module: "pipelines" },
   { key: "n", path: "nodes", name: "Nodes", icon: "nodes", module: "nodes" },
   { key: "u", path: "security", name: "Security", icon: "security", module: "security" },
+  { key: "a", path: "audit", name: "Audit log", icon: "audit", module: "audit", hidden: () => !session.may.read_audit },
 ];
 const DEEPER = [
   { test: (parts) => parts[0] === "topics" && parts[2] === "messages" && parts.length === 3, module: "messages" },
-  ...[["topics", "topic"], ["groups", "group"], ["dlq", "dead_letters"], ["schemas", "schema"]]
+  ...[["topics", "topic"], ["groups", "group"], ["dlq", "dead_letters"], ["schemas", "schema"], ["nodes", "node"]]
     .map(([path, module]) => ({ test: (parts) => parts[0] === path && parts.length === 2, module })),
 ];
 const root = document.getElementById("root");
@@ -127,7 +128,7 @@ function shell() {
     h("div", { class: "shell" },
       h("nav", { class: "nav", id: "nav", "aria-label": "Pages" },
         h("a", { class: "brand", href: "#/" }, h("img", { src: "/console/static/icon.svg", alt: "", width: 28, height: 28 }), h("span", {}, "Penstock")),
-        h("ul", {}, PAGES.map((page) => h("li", {}, h("a", { href: `#/${page.path}`, "data-path": page.path, title: `${page.name} (g ${page.key})`, onclick: () => showMenu(false) }, icon(page.icon), h("span", {}, page.name))))),
+        h("ul", {}, PAGES.filter((page) => !page.hidden?.()).map((page) => h("li", {}, h("a", { href: `#/${page.path}`, "data-path": page.path, title: `${page.name} (g ${page.key})`, onclick: () => showMenu(false) }, icon(page.icon), h("span", {}, page.name))))),
         h("div", { class: "nav-foot" }, h("div", {}, `node ${session.node_id} · ${session.version}`), h("div", { class: "mono" }, session.kafka))),
       h("div", { class: "body" },
         h("header", { class: "topbar" },

@@ -45,10 +45,10 @@ export async function show(page) {
   const seen = await refresh();
   page.show(
     heading(h("span", {}, group, " ", badge(seen.kind), badge(seen.state)), plural(seen.members.length, "member"),
-      button("Reset…", () => move(path, group, seen, refresh), { changes: true, title: "Reset the group's offsets" }),
+      button("Reset…", () => move(path, group, seen, refresh), { changes: true, may: seen.may.reset, title: "Reset the group's offsets" }),
       button("Delete", () => confirm(`Delete group ${group}?`, "Its committed offsets are deleted, too: a new group of this name starts from the beginning or end.", "Delete group", async () => {
         await send("DELETE", path); toast(`Group ${group} was deleted`); location.hash = "#/groups";
-      }, { typed: group }), { kind: "ghost danger", changes: true })),
+      }, { typed: group }), { kind: "ghost danger", changes: true, may: seen.may.delete })),
     h("div", { class: "stats" }, Object.values(stats).map((one) => one.root)),
     h("div", { class: "grid two" }, h("section", { class: "card" }, chart.root), card("Largest lag", hot)),
     h("section", { class: "card flush" }, places.root), card("Members", members.root));

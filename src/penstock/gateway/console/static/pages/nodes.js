@@ -44,6 +44,7 @@ function node(one) {
     one.error ? h("p", { class: "note warn" }, one.error) : h("div", { class: "disk" },
       shareBar([{ name: "logs", value: one.size_bytes ?? 0, tone: "accent" }, { name: "other", value: Math.max(0, used - (one.size_bytes ?? 0)), tone: "queue" }, { name: "free", value: one.disk_free_bytes ?? 0, tone: "" }]),
       h("small", { class: "muted" }, `${bytes(one.size_bytes)} of logs, ${bytes(one.disk_free_bytes)} free${one.disk_total_bytes === null ? "" : ` of ${bytes(one.disk_total_bytes)}`}`)),
+    h("a", { href: `#/nodes/${one.node_id}` }, "Configs"),
     one.http && !one.is_this && h("a", { href: `${one.http}/console`, rel: "noreferrer" }, "Open its console"));
 }
 

@@ -1,7 +1,7 @@
-// Pipelines: the last report of each stage.
+// Pipelines: the graph of stages, joined by the topics that they read and write.
 
-import { own } from "../api.js";
-import { h } from "../dom.js";
+import { own, part } from "../api.js";
+import { h, morph } from "../dom.js";
 import { ago, count, plural, short } from "../format.js";
 import { badge, code, empty, heading } from "../parts.js";
 
@@ -9,24 +9,61 @@ const TONES = { running: "good", idle: "", finished: "good", starting: "accent",
 const QUIET_MS = 120000;
 
 export async function show(page) {
+  const sub = h("span");
+  const body = h("div", { class: "grid" });
   const refresh = async () => {
     const { stages } = await own("/pipelines");
     const by = Map.groupBy(stages, (one) => one.pipeline);
-    page.show(heading("Pipelines", stages.length ? `${plural(by.size, "pipeline")}, ${plural(stages.length, "stage")}` : "Spark jobs that read and write topics"),
-      stages.length ? [...by].map(([name, some]) => h("section", { class: "card" },
-        h("h2", {}, name, " ", some.some((one) => one.state === "failed") && badge("failed", "bad")),
-        h("div", { class: "stages" }, some.map((one, at) => [at > 0 && h("span", { class: "stage-arrow", "aria-hidden": "true" }, "→"), stage(one)]))))
-        : h("section", { class: "card" }, empty("No pipelines yet", "A pipeline is listed once one of its stages reports to the topic __pipelines. Start one from the command line:",
-          code("penstock pipeline run pipeline.py"))));
+    sub.textContent = stages.length ? `${plural(by.size, "pipeline")}, ${plural(stages.length, "stage")}` : "Spark jobs that read and write topics";
+    morph(body, stages.length ? [...by].map(([name, some]) => h("section", { class: "card" },
+      h("h2", {}, name, " ", some.some((one) => one.state === "failed") && badge("failed", "bad")), graph(some)))
+      : h("section", { class: "card" }, empty("No pipelines yet", "A pipeline is listed once one of its stages reports to the topic __pipelines. Start one from the command line:",
+        code("penstock pipeline run pipeline.py"))));
   };
-  await page.every(3000, refresh);
+  await refresh();
+  page.show(heading("Pipelines", sub), body);
+  page.every(3000, refresh);
+}
+
+// Columns of the graph: a stage is right of every stage that writes what it reads. Rings, which
+// pipelines do not have, end after as many columns as there are stages.
+export function columns(stages) {
+  const depth = new Map(stages.map((one) => [one, 0]));
+  for (let round = 0; round < stages.length; round += 1) {
+    for (const one of stages) for (const before of stages) {
+      if (before !== one && before.target && before.target === one.source) depth.set(one, Math.min(stages.length - 1, Math.max(depth.get(one), depth.get(before) + 1)));
+    }
+  }
+  const found = [];
+  for (const one of stages) (found[depth.get(one)] ??= []).push(one);
+  return found.filter(Boolean);
+}
+
+function graph(stages) {
+  const levels = columns(stages);
+  return h("ol", { class: "pipeline", "aria-label": "Stages in the order in which data flows" }, levels.map((some, at) => h("li", { class: "level" },
+    h("div", { class: "topics-in" }, sources(some).map((name) => topic(name, at === 0 ? "read from" : "through"))),
+    h("div", { class: "level-stages" }, some.map(stage)),
+    at === levels.length - 1 && h("div", { class: "topics-in" }, ends(some).map((name) => topic(name, "written to"))))));
+}
+
+const sources = (some) => [...new Set(some.map((one) => one.source).filter(Boolean))];
+const ends = (some) => [...new Set(some.map((one) => one.target).filter(Boolean))];
+
+function topic(name, word) {
+  const isTopic = /^[a-zA-Z0-9._-]+$/.test(name);
+  return h("div", { class: "edge" }, h("span", { class: "edge-arrow", "aria-hidden": "true" }, "→"),
+    h("span", { class: "offscreen" }, word), isTopic ? h("a", { class: "edge-topic mono", href: `#/topics/${part(name)}` }, name) : h("span", { class: "edge-topic mono" }, name));
 }
 
 function stage(one) {
   const quiet = one.state === "running" && one.updated_ms && Date.now() - one.updated_ms > QUIET_MS;
-  return h("div", { class: `stage ${TONES[one.state] ?? "accent"}` },
+  const bad = one.bad_rows ? badge(count(one.bad_rows), "dead") : count(one.bad_rows);
+  return h("div", { class: `stage ${TONES[one.state] ?? "accent"}`, "data-stage": one.stage },
     h("b", {}, one.stage), " ", badge(one.state || "unknown", TONES[one.state] ?? ""), quiet && badge("no reports", "warn"),
-    h("dl", { class: "facts" }, fact("Batch", count(one.batch)), fact("Rows in", short(one.rows_in)), fact("Rows out", short(one.rows_out)), fact("Bad rows", one.bad_rows ? badge(count(one.bad_rows), "dead") : count(one.bad_rows)), fact("Lag", short(one.lag)), fact("Reported", ago(one.updated_ms))),
+    h("dl", { class: "facts" }, fact("Batch", count(one.batch)), fact("Rows in", short(one.rows_in)), fact("Rows out", short(one.rows_out)),
+      fact("Bad rows", one.dlq ? h("a", { href: `#/dlq/${part(one.dlq)}`, title: one.dlq }, bad) : bad),
+      fact("Lag", one.group ? h("a", { href: `#/groups/${part(one.group)}` }, short(one.lag)) : short(one.lag)), fact("Reported", ago(one.updated_ms))),
     one.error && h("p", { class: "note bad" }, one.error));
 }
 

@@ -1,6 +1,6 @@
 // Users, ACLs and quotas.
 
-import { own, send } from "../api.js";
+import { own, send, session } from "../api.js";
 import { h, put } from "../dom.js";
 import { bytes, count } from "../format.js";
 import { badge, button, confirm, empty, field, formDialog, heading, select, table, tabs, toast } from "../parts.js";
@@ -17,8 +17,8 @@ export async function show(page) {
   const users = table([
     { name: "User", sort: (row) => row.name, cell: (row) => h("span", { class: "strong" }, row.name) },
     { name: "Login mechanisms", cell: (row) => row.mechanisms.map((one) => badge(one)) },
-    { name: "", cell: (row) => h("span", { class: "row-actions" }, button("New password", () => password(row.name), { kind: "small ghost", changes: true }),
-      button("Delete", () => confirm(`Delete user ${row.name}?`, "The user cannot log in any more. Open connections stay open; console sessions end.", "Delete user", () => change("DELETE", "/security/users", { name: row.name }, `User ${row.name} was deleted`), { typed: row.name }), { kind: "small ghost danger", changes: true })) },
+    { name: "", cell: (row) => h("span", { class: "row-actions" }, button("New password", () => password(row.name), { kind: "small ghost", changes: true, may: session.may.alter }),
+      button("Delete", () => confirm(`Delete user ${row.name}?`, "The user cannot log in any more. Open connections stay open; console sessions end.", "Delete user", () => change("DELETE", "/security/users", { name: row.name }, `User ${row.name} was deleted`), { typed: row.name }), { kind: "small ghost danger", changes: true, may: session.may.alter })) },
   ], { key: (row) => row.name, order: "User", label: "Users", none: empty("No users", "No user with a password exists yet.") });
   const acls = table([
     { name: "Principal", sort: (row) => row.principal, cell: (row) => h("span", { class: "strong" }, row.principal) },
@@ -26,12 +26,12 @@ export async function show(page) {
     { name: "Operation", sort: (row) => row.operation, cell: (row) => row.operation.toLowerCase().replaceAll("_", " ") },
     { name: "Resource", sort: (row) => row.resource, cell: (row) => h("span", {}, `${row.resource.toLowerCase().replaceAll("_", " ")} `, h("span", { class: "mono" }, row.pattern === "PREFIXED" ? `${row.name}…` : row.name)) },
     { name: "Host", cell: (row) => h("span", { class: "mono" }, row.host === "*" ? "any" : row.host) },
-    { name: "", cell: (row) => h("span", { class: "row-actions" }, button("Remove", () => confirm("Remove this ACL?", `${row.permission} ${row.principal} ${row.operation} on ${row.resource} ${row.name}`, "Remove", () => change("DELETE", "/security/acls", row, "The ACL was removed")), { kind: "small ghost danger", changes: true })) },
+    { name: "", cell: (row) => h("span", { class: "row-actions" }, button("Remove", () => confirm("Remove this ACL?", `${row.permission} ${row.principal} ${row.operation} on ${row.resource} ${row.name}`, "Remove", () => change("DELETE", "/security/acls", row, "The ACL was removed")), { kind: "small ghost danger", changes: true, may: session.may.alter })) },
   ], { key: (row) => JSON.stringify(row), order: "Principal", label: "ACLs", none: empty("No ACLs", "With authorization enabled, only super users have permissions.") });
   const quotas = table([
     { name: "Entity", cell: (row) => Object.entries(row.entity).map(([kind, name]) => h("span", {}, `${kind} `, h("span", { class: "strong" }, name ?? "default"), " ")) },
     { name: "Limits", cell: (row) => Object.entries(row.values).map(([key, value]) => h("div", {}, h("span", { class: "mono" }, key), " ", h("b", {}, (QUOTAS[key] ?? count)(value)), key.endsWith("byte_rate") && "/s", " ",
-      button("Remove", () => change("POST", "/security/quotas", { entity: row.entity, key, value: null }, "The quota was removed"), { kind: "small ghost danger", changes: true }))) },
+      button("Remove", () => change("POST", "/security/quotas", { entity: row.entity, key, value: null }, "The quota was removed"), { kind: "small ghost danger", changes: true, may: session.may.alter_configs }))) },
   ], { key: (row) => JSON.stringify(row.entity), label: "Quotas", none: empty("No quotas", "Clients are not limited.") });
 
   const refresh = async () => {
@@ -43,9 +43,9 @@ export async function show(page) {
     draw();
   };
   const views = {
-    users: () => [bar(button("Add user", () => password(""), { kind: "primary", name: "plus", changes: true })), box(seen.users ? users.root : HIDDEN)],
-    acls: () => [bar(button("Add ACL", addAcl, { kind: "primary", name: "plus", changes: true })), box(seen.acls ? acls.root : HIDDEN)],
-    quotas: () => [bar(button("Set quota", addQuota, { kind: "primary", name: "plus", changes: true })), box(seen.quotas ? quotas.root : HIDDEN)],
+    users: () => [bar(button("Add user", () => password(""), { kind: "primary", name: "plus", changes: true, may: session.may.alter })), box(seen.users ? users.root : HIDDEN)],
+    acls: () => [bar(button("Add ACL", addAcl, { kind: "primary", name: "plus", changes: true, may: session.may.alter })), box(seen.acls ? acls.root : HIDDEN)],
+    quotas: () => [bar(button("Set quota", addQuota, { kind: "primary", name: "plus", changes: true, may: session.may.alter_configs })), box(seen.quotas ? quotas.root : HIDDEN)],
   };
   const bar = (...children) => h("div", { class: "toolbar" }, children);
   const box = (child) => h("section", { class: "card flush" }, child);
