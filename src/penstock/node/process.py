@@ -7,6 +7,7 @@ case.
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import resource
@@ -19,7 +20,7 @@ import uvloop
 
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.node.config import NodeConfig
-from penstock.node.listeners import endpoints, refuse_open_listeners
+from penstock.node.listeners import cannot_listen, endpoints, refuse_open_listeners
 from penstock.node.node import Node, NodeFailed
 from penstock.node.security.secret_exposure import exposures
 from penstock.runtime.file_permissions import readers_of
@@ -38,6 +39,7 @@ async def serve(config: NodeConfig, ready: Ready) -> None:
     """Runs a node until SIGTERM or SIGINT; raises NodeFailed if it cannot continue."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
+    await refuse_used_ports(config)
     node = Node(config)
 
     def asked() -> None:
@@ -83,6 +85,25 @@ def refuse_open_access(config: NodeConfig) -> None:
         configs = BrokerConfigs(config.overrides)
         found = endpoints(configs, config.host, config.kafka_port, config.advertised_host)
         refuse_open_listeners(found, configs, config.host)
+
+
+async def refuse_used_ports(config: NodeConfig) -> None:
+    """Raises NodeFailed if a port is in use, before the data directory has any file."""
+    loop = asyncio.get_running_loop()
+    found = endpoints(
+        BrokerConfigs(config.overrides), config.host, config.kafka_port, config.advertised_host
+    )
+    wanted = [(one.host, one.port, "--kafka-port") for one in found]
+    for host, port, flag in [*wanted, (config.host, config.http_port, "--http-port")]:
+        if port:
+            try:
+                server = await loop.create_server(asyncio.Protocol, host, port)
+                server.close()
+                await server.wait_closed()
+            except OSError as error:
+                # Names that do not resolve here, and so on, are left to the listeners.
+                if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                    raise NodeFailed(cannot_listen(error, host, port, flag)) from error
 
 
 def warn_of_exposures(config: NodeConfig) -> None:
