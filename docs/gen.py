@@ -4,6 +4,8 @@
 a config, API, metric or command exists in the documentation as soon as it exists at all.
 """
 
+import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +13,8 @@ from typing import Any
 
 import click
 
+import penstock
+import penstock.testing
 from penstock.base.metrics import Family
 from penstock.broker.api.metrics import Metrics
 from penstock.broker.api.routes import ROUTES
@@ -32,6 +36,7 @@ from penstock.node.metrics.node_metrics import observe
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
 SOURCE = ROOT / "src" / "penstock"
+LINE_MAX = 100
 NOTE = "<!-- Written by docs/gen.py: change the code it reads, then run `make reference`. -->\n"
 
 
@@ -251,12 +256,99 @@ def _page(lines: list[str]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def python_page() -> str:
+    lines = [
+        "# Python API",
+        NOTE,
+        "All names are imported from `penstock`; those for tests from `penstock.testing`.",
+        "",
+    ]
+    for module in (penstock, penstock.testing):
+        names = sorted(vars(module)["_HOMES"], key=str.lower)
+        lines += [f"## `{module.__name__}`", ""]
+        for name in names:
+            lines += _documented(f"{module.__name__}.{name}", getattr(module, name))
+    return _page(lines)
+
+
+def _documented(name: str, found: Any) -> list[str]:
+    """A class with its public methods and properties, or a function."""
+    lines = [f"### `{name.rpartition('.')[2]}`", ""]
+    is_error = isinstance(found, type) and issubclass(found, Exception)
+    if callable(found) and not is_error and (shown := _signature(name, found)):
+        lines += ["```py", shown, "```", ""]
+    lines += [_markdown(inspect.getdoc(found)), ""]
+    if not isinstance(found, type) or is_error or issubclass(found, tuple):
+        return lines
+    for attribute, value in _public(found).items():
+        if isinstance(value, property):
+            if value.__doc__:
+                lines += [f"**`{attribute}`**: {_markdown(inspect.getdoc(value))}", ""]
+        elif shown := _signature(attribute, value):
+            lines += ["```py", shown, "```", "", _markdown(inspect.getdoc(value)), ""]
+    return lines
+
+
+def _public(found: type) -> dict[str, Any]:
+    """Public methods and properties, those of bases of this package first."""
+    classes = [one for one in reversed(found.__mro__) if one.__module__.startswith("penstock.")]
+    return {
+        name: value.__func__ if isinstance(value, staticmethod | classmethod) else value
+        for one in classes
+        for name, value in vars(one).items()
+        if not name.startswith("_") and (inspect.isfunction(value) or isinstance(value, property))
+    }
+
+
+def _signature(name: str, found: Any) -> str:
+    """A call as it is written, without `self`; long ones have a line for each parameter."""
+    try:
+        signature = inspect.signature(found)
+    except (TypeError, ValueError):
+        return ""
+    given = signature.parameters.values()
+    parameters = [one for one in given if one.name not in ("self", "unknown")]
+    signature = signature.replace(parameters=parameters)
+    prefix = "await " if inspect.iscoroutinefunction(found) else ""
+    shown = f"{prefix}{name}{_short(str(signature))}"
+    if len(shown) <= LINE_MAX:
+        return shown
+    lines = [str(one) for one in parameters]
+    named = [one for one in parameters if one.kind is one.KEYWORD_ONLY]
+    if named:
+        lines.insert(parameters.index(named[0]), "*")
+    result = signature.return_annotation
+    arrow = "" if result is signature.empty else f" -> {inspect.formatannotation(result)}"
+    inner = "".join(f"    {_short(line)},\n" for line in lines)
+    return f"{prefix}{name}(\n{inner}){_short(arrow)}"
+
+
+def _short(text: str) -> str:
+    """Annotations without the modules of their names."""
+    text = re.sub(r"<function (\w+) at \w+>", r"\1", text)
+    return re.sub(r"\b(?:[A-Za-z_]\w*\.)+(\w+)", r"\1", text).replace("NoneType", "None")
+
+
+def _markdown(doc: str | None) -> str:
+    """A docstring, with its examples as code."""
+    found: list[str] = []
+    is_code = False
+    for line in (doc or "").splitlines():
+        wanted = line.startswith((">>>", "    ")) or (is_code and line.strip() != "")
+        if wanted != is_code:
+            found += ["```pycon"] if wanted else ["```"]
+        is_code = wanted
+        found.append(line)
+    return "\n".join([*found, "```"] if is_code else found).strip()
+
+
 PAGES_WRITTEN: dict[str, Callable[[], str]] = {
     "configs.md": configs_page,
     "apis.md": apis_page,
     "metrics.md": metrics_page,
     "cli.md": cli_page,
     "http.md": http_page,
+    "python.md": python_page,
 }
 
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from penstock import SyncClient
-from penstock.app.outgoing import Outgoing
+from penstock import Outgoing, SyncClient
 
 MINUTE_MS = 60_000
 GAP_MS = 30 * MINUTE_MS

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from examples.logs.pipeline import LEVELS
-from penstock import SyncClient
-from penstock.app.outgoing import Outgoing
+from penstock import Outgoing, SyncClient
 
 SERVICES = ("shop", "billing", "search")
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from penstock import SyncClient
-from penstock.app.outgoing import Outgoing
+from penstock import Outgoing, SyncClient
 
 HOUR_MS = 3_600_000
 COUNTRIES = ("de", "fr", "it", "pl", "pt")

@@ -12,6 +12,7 @@ at once.
 """
 
 import base64
+import logging
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, Unpack
@@ -57,6 +58,8 @@ from penstock.client.security_settings import parse_security
 from penstock.client.share.consumer import ShareConfig
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
+
+log = logging.getLogger("penstock.app")
 
 Topics: TypeAlias = str | Sequence[str]
 Reader = TypeVar("Reader", QueueReader, LogReader)
@@ -265,6 +268,8 @@ class Client:
     ) -> None:
         """Creates a topic; -1 means the broker's default. `order` is the order of its queues.
 
+        A topic that exists is left as it is; what differs from the arguments is logged.
+
         >>> await client.create_topic("jobs", partitions=6, order="key")
         """
         refuse_unknown("create_topic()", unknown, _TOPIC_OPTIONS)
@@ -278,6 +283,34 @@ class Client:
         except Refused as refused:
             if refused.code is not ErrorCode.TOPIC_ALREADY_EXISTS or not exist_ok:
                 raise
+            if differences := await self._differences(name, partitions, rf, settings):
+                log.warning(
+                    "topic %r exists and stays as it is, with %s: use configure_topic, "
+                    "`penstock topic alter`, or other arguments",
+                    name,
+                    ", ".join(differences),
+                )
+
+    async def _differences(
+        self, name: str, partitions: int, rf: int, settings: Mapping[str, str]
+    ) -> list[str]:
+        """Differences between an existing topic and what was asked for."""
+        (info,) = await self.admin.describe_topics([name])
+        count, copies = len(info.partitions), len(info.partitions[0].replicas)
+        found = []
+        if partitions not in (-1, count):
+            found.append(f"{count} partitions, not {partitions}")
+        if rf not in (-1, copies):
+            found.append(f"{copies} replicas, not {rf}")
+        if settings:
+            entries = await self.admin.describe_configs(TOPIC, name, list(settings))
+            values = {one.name: one.value for one in entries}
+            found += [
+                f"{config}={values.get(config)}, not {value}"
+                for config, value in settings.items()
+                if values.get(config) != value
+            ]
+        return found
 
     async def delete_topic(self, name: str) -> None:
         await self.admin.delete_topic(name)

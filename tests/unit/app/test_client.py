@@ -184,3 +184,18 @@ async def test_seek_moves_a_group_without_members(sim: Sim) -> None:
         assert await client.seek("log", 0, timestamp=1004, group="readers") == 4
         with pytest.raises(ValueError, match="group="):
             await client.seek("log", 0, 1)
+
+
+@run_with(on_broker)
+async def test_create_topic_says_how_an_existing_topic_differs(
+    sim: Sim, *, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with sim.client() as client:
+        await client.create_topic("jobs", 3, configs={"retention.ms": "1000"})
+        caplog.clear()
+        await client.create_topic("jobs", 3, 1, 1000)
+        await client.create_topic("jobs")
+        assert caplog.messages == []
+        await client.create_topic("jobs", 6, order="key", retention_ms=1000)
+        (told,) = caplog.messages
+        assert "with 3 partitions, not 6, queue.order=none, not key: use" in told

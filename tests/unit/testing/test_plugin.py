@@ -109,7 +109,7 @@ def test_plugin_is_not_loaded_by_other_tests(tmp_path: Path) -> None:
 def test_worker_runs_against_the_fixture_and_never_against_a_default(tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text(WORKER)
     (tmp_path / "test_worker.py").write_text(WORKER_TEST)
-    done = run_pytest(tmp_path, "-p", "no:randomly", "--rootdir", str(tmp_path))
+    done = run_pytest(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "6 passed" in done.stdout
 
