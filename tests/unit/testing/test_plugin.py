@@ -81,7 +81,10 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def run_pytest(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs pytest as another project would."""
+    """Runs pytest as another project would, with no configuration of a parent directory."""
+    configuration = directory / "pytest.ini"
+    if not configuration.exists():
+        configuration.write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider"]
     return subprocess.run(
         [*command, *arguments], cwd=directory, capture_output=True, text=True, timeout=120
