@@ -30,6 +30,12 @@ from penstock.wire.messages.acls import (
     DescribeAclsRequest,
     DescribeAclsResponse,
 )
+from penstock.wire.messages.internal.admin import (
+    DeleteAccessKeyRequest,
+    DeleteAccessKeyResponse,
+    DescribeAccessKeysRequest,
+    DescribeAccessKeysResponse,
+)
 from penstock.wire.messages.quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
@@ -176,15 +182,29 @@ async def set_password(console: Console, request: Request) -> Response:
 
 
 async def delete_user(console: Console, request: Request) -> Response:
+    """Deletes the user's passwords and access keys, so that no credential stays valid."""
     body = await read_json(request, UserBody)
     set_audited_resources(request, f"user:{body.name}")
-    known = {row.name: row.mechanisms for row in await _users(console, principal_of(request))}
+    principal = principal_of(request)
+    known = {row.name: row.mechanisms for row in await _users(console, principal)}
+    ask = console.gateway.handlers.ask
+    listed = await ask(
+        principal, DescribeAccessKeysRequest(user=body.name), DescribeAccessKeysResponse
+    )
+    raise_for(listed.error_code, listed.error_message)
+    for key in listed.keys:
+        gone = await ask(
+            principal, DeleteAccessKeyRequest(access_key=key.access_key), DeleteAccessKeyResponse
+        )
+        raise_for(gone.error_code, gone.error_message)
     rows = [
         ScramCredentialDeletion(name=body.name, mechanism=MECHANISM_NUMBERS[mechanism])
         for mechanism in known.get(body.name, ())
     ]
-    if not rows:
+    if not rows and not listed.keys:
         raise Refused(ErrorCode.RESOURCE_NOT_FOUND, f"user {body.name} does not exist")
+    if not rows:
+        return no_content()
     return await _alter_users(
         console, request, AlterUserScramCredentialsRequest(deletions=rows, upsertions=())
     )
