@@ -12,6 +12,7 @@ from penstock.cli.terminal import profile_file
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.logs import log_format_option, log_level_option, set_up
 from penstock.cli.terminal.session import security_settings
+from penstock.cli.tools.worker_processes import CHILD_VARIABLE, PROCESSES_MAX, run_processes
 
 if TYPE_CHECKING:
     from penstock.app.worker import Worker
@@ -37,10 +38,26 @@ IMPORT_FILES = (__file__, "<frozen importlib", importlib.__file__ or "")
     show_envvar=True,
     help="Trace handled messages; send spans to OTEL_EXPORTER_OTLP_ENDPOINT.",
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(1, PROCESSES_MAX),
+    default=1,
+    show_default=True,
+    help="Run so many processes; one that dies is started again.",
+)
+@click.option(
+    "--reload", is_flag=True, help="Restart when a Python file below this directory changes."
+)
 @log_format_option
 @log_level_option("info")
 def worker(
-    target: str, brokers: str | None, tracing: bool, log_format: str, log_level: str
+    target: str,
+    brokers: str | None,
+    tracing: bool,
+    processes: int,
+    reload: bool,
+    log_format: str,
+    log_level: str,
 ) -> None:
     """Run the worker named WORKER in MODULE, until SIGTERM or Ctrl-C.
 
@@ -49,7 +66,11 @@ def worker(
 
     \b
     penstock worker shop.jobs:worker
+    penstock worker shop.jobs:worker --processes 4
+    penstock worker shop.jobs:worker --reload
     """
+    if (processes > 1 or reload) and not os.environ.get(CHILD_VARIABLE):
+        sys.exit(run_processes(processes, reload=reload))
     found = load(target)
     set_up(log_format, log_level)
     if tracing:
