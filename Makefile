@@ -204,9 +204,12 @@ reference: setup ## rewrite docs/reference from routes, configs, metrics and com
 pictures: setup-test ## screenshots of the console in docs/images, from the demo in Chromium
 	$(BIN)/python -m tests.console.pictures $(ARGS)
 
-docs: setup ## the documentation as a site in site/
-	@$(PIP_INSTALL) --quiet --editable '.[docs]'
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+# Needs the docs extra only, and nothing of `make setup`.
+docs: | $(BIN)/python ## the documentation as a site in site/
+	@$(BIN)/python -m mkdocs --version >/dev/null 2>&1 || { \
+	    echo "==> installing the docs extra into $(VENV)"; \
+	    $(PIP_INSTALL) --quiet --editable '.[docs]'; }
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 .PHONY: clean
 clean: ## remove generated files: .venv, caches, built files (never data)

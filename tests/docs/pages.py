@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```', re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -17,6 +17,7 @@ class Block:
     page: str
     language: str
     text: str
+    title: str = ""
 
 
 def pages() -> list[Path]:
@@ -28,7 +29,7 @@ def blocks(language: str) -> Iterator[Block]:
     for page in pages():
         for found in BLOCK.finditer(page.read_text(encoding="utf-8")):
             if found[1] == language:
-                yield Block(str(page.relative_to(ROOT)), found[1], found[2])
+                yield Block(str(page.relative_to(ROOT)), found[1], found[3], found[2] or "")
 
 
 def commands(program: str) -> Iterator[tuple[str, list[str]]]:

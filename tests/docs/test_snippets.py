@@ -12,11 +12,13 @@ from tests.conftest import QUICK_GROUPS
 from tests.docs.pages import Block, blocks
 
 ADDRESSES = re.compile(r"localhost:(9092|8080)")
-# Spark snippets run in tests/spark, on the shared session.
+# Spark snippets run in tests/spark, on the shared session, and the comparison's in test_programs.
 SNIPPETS = [
     block
     for block in blocks("python")
-    if ADDRESSES.search(block.text) and "pyspark" not in block.text
+    if ADDRESSES.search(block.text)
+    and "pyspark" not in block.text
+    and block.page != "docs/compare.md"
 ]
 
 
