@@ -102,7 +102,7 @@ up: $(VENV)/.runtime ## a broker on this machine: Kafka on 9092, HTTP on 8080 (A
 
 .PHONY: demo
 demo: $(VENV)/.runtime ## a shop with live load, failures and dead letters, for the console to show
-	@exec $(BIN)/python -m demo $(ARGS)
+	@exec $(BIN)/penstock demo $(ARGS)
 
 # ---- check
 

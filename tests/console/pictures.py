@@ -1,7 +1,7 @@
 """Takes screenshots for the documentation: `make pictures`, or `python -m tests.console.pictures`.
 
-The shop of `make demo` runs for a while, so that the charts have data; then each page is opened in
-Chromium and captured into docs/images. The pictures are committed, and retaken only when the
+The shop of `penstock demo` runs for a while, so that the charts have data; then each page is opened
+in Chromium and captured into docs/images. The pictures are committed, and retaken only when the
 console has changed visibly.
 """
 
@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from demo.shop import Shop
+from penstock.cli.demo.shop import Shop
 from tests.brokers import PenstockProcess
 from tests.console.browser import Browser
 from tests.console.scene import Scene

@@ -10,7 +10,7 @@ from tests.files import files_below
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "penstock"
-PYTHON_FOLDERS = ("src", "simulation", "tests", "bench", "demo", "docs", "examples")
+PYTHON_FOLDERS = ("src", "simulation", "tests", "bench", "docs", "examples")
 TEXT_SUFFIXES = {".py", ".pyx", ".pyi", ".md", ".toml", ".yaml", ".yml", ".sh", ".xml", ".java"}
 NOT_OURS = {"__pycache__", "target", "node_modules"}
 

@@ -11,6 +11,7 @@ SECTIONS = {
     "Start": {
         "up": ("penstock.cli.server.up", "up"),
         "node": ("penstock.cli.server.node", "node"),
+        "demo": ("penstock.cli.demo.demo", "demo"),
         "doctor": ("penstock.cli.cluster.doctor", "doctor"),
         "cheat": ("penstock.cli.tools.cheat", "cheat"),
     },

@@ -1,11 +1,12 @@
 """Status of the demo, read from the broker's HTTP endpoint."""
 
 import json
+import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
-from demo.shop import EMAILS, ORDERS
+from penstock.cli.demo.shop import EMAILS, ORDERS
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class DemoStatus:
 
     def __str__(self) -> str:
         return (
-            f"{self.orders:,} orders, {self.lag:,} behind, {self.delayed:,} emails waiting, "
+            f"{self.orders:,} orders, {self.lag:,} behind, {self.delayed:,} delayed, "
             f"{self.dead:,} dead letters"
         )
 
@@ -51,7 +52,7 @@ def _lag(http: str, group: str) -> int:
 
 def _get(http: str, path: str) -> Any:
     try:
-        with urllib.request.urlopen(http + path, timeout=10) as answer:
+        with urllib.request.urlopen(http + path, timeout=10) as answer:  # noqa: S310
             return json.loads(answer.read())
     except urllib.error.HTTPError:
         return {}  # No consumer has started yet.

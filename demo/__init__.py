@@ -1,1 +1,0 @@
-"""`make demo`: a shop that takes orders, with data for every page of the console."""
