@@ -1,7 +1,8 @@
 """`penstock produce`: writes lines of standard input, or one payload, as records.
 
 Each line is a record; with `-K` its key precedes the first delimiter. The command waits until the
-brokers have acknowledged all records, and prints their offsets.
+brokers have acknowledged all records, and prints their offsets. At a terminal it says how to end
+the input, and shows no progress bar.
 
 Asynchronous lines of standard input, each as soon as it is complete. `tail -f log | penstock
 produce t` must send a line when it is written, not when a buffer is full. Ctrl-C must end the
@@ -53,6 +54,12 @@ async def read_lines() -> AsyncIterator[bytes]:
             )
     if rest:
         yield rest
+
+
+def _hint(text: str) -> None:
+    """Tells a user at a terminal what the command waits for."""
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        print(f"penstock: {text}", file=sys.stderr, flush=True)
 
 
 async def _chunks() -> AsyncIterator[bytes]:
@@ -133,6 +140,8 @@ class ProducePlan:
     partition: int | None
     headers: tuple[tuple[str, bytes | None], ...]
     count: int
+    is_typed: bool = False
+    """True if a user types the records: a progress bar would be drawn over them."""
 
 
 @click.command("produce", short_help="Write records to a topic.")
@@ -221,7 +230,8 @@ def produce(
     if key_delimiter is not None and (key is not None or not key_delimiter):
         raise UserError("-K takes the key from each line: give it a delimiter and leave out -k")
     queued = queue_headers(delay, priority)
-    plan = ProducePlan(topic, partition, (*map(parse_header, headers), *queued), count)
+    is_typed = payload is None and path in (None, "-") and sys.stdin.isatty()
+    plan = ProducePlan(topic, partition, (*map(parse_header, headers), *queued), count, is_typed)
     fixed = None if key is None else key.encode()
     if path is not None:
         lines = file_of(path, fixed)
@@ -255,7 +265,8 @@ async def send_all(
     written: dict[int, list[int]] = {}
     waiting: list[PendingRecord] = []
     meant = await _likely_meant(session, plan.topic)
-    with Progress(f"producing to {plan.topic}") as progress:
+    shown = Progress.silent() if plan.is_typed else Progress(f"producing to {plan.topic}")
+    with shown as progress:
         async with session.producer(config) as producer:
             async for line in lines:
                 for _ in range(plan.count):
@@ -331,12 +342,15 @@ async def records_of(
     elif tombstone and key is not None and delimiter is None:
         yield InputLine(key, None)
     else:
+        _hint("type one record per line; Ctrl-D ends the input")
         async for raw in read_lines():
             yield split_line(raw, key, delimiter, tombstone)
 
 
 async def file_of(path: str, key: bytes | None) -> AsyncIterator[InputLine]:
     """Yields the file as one record; reads it once, after connecting."""
+    if path == "-":
+        _hint("type the record; Ctrl-D ends it")
     with click.open_file(path, "rb") as file:
         yield InputLine(key, file.read())
 
