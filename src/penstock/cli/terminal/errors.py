@@ -24,6 +24,25 @@ _NEXT = {
     "TRANSACTIONAL_ID_NOT_FOUND": "see `penstock txn list`",
 }
 
+_EXTRAS = {
+    "pyspark": "spark",
+    "pyarrow": "spark",
+    "pandas": "spark",
+    "fastavro": "spark",
+    "jsonschema_rs": "spark",
+    "grpc": "connect",
+    "matplotlib": "pipelines",
+    "prometheus_client": "pipelines",
+    "sqlalchemy": "outbox",
+    "psycopg": "postgres",
+    "redis": "redis",
+    "google": "registry",
+    "joserfc": "security",
+    "cryptography": "security",
+    "opentelemetry": "otel",
+}
+"""Extra of the distribution that installs an optional package."""
+
 
 class UserError(Exception):
     """The command cannot do what was asked; the message says how to correct it."""
@@ -46,6 +65,13 @@ def explain(error: BaseException) -> str | None:
         return text
     if isinstance(error, OSError):
         return _explain_os_error(error, text)
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        if package in _EXTRAS:
+            return (
+                f"this needs the package {package}, which is not installed: "
+                f"pip install 'penstock-mq[{_EXTRAS[package]}]'"
+            )
     return None
 
 

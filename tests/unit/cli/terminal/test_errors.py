@@ -25,6 +25,14 @@ def test_known_failures_are_explained() -> None:
     assert "disk is full" in str(explain(OSError(errno.ENOSPC, "No space left")))
 
 
+def test_missing_optional_package_names_its_extra() -> None:
+    missing = ModuleNotFoundError("No module named 'pyspark.sql'", name="pyspark.sql")
+    assert explain(missing) == (
+        "this needs the package pyspark, which is not installed: pip install 'penstock-mq[spark]'"
+    )
+    assert explain(ModuleNotFoundError("No module named 'penstok'", name="penstok")) is None
+
+
 def test_bugs_are_not_explained() -> None:
     assert explain(AssertionError("impossible")) is None
     assert explain(KeyError("x")) is None
