@@ -22,6 +22,7 @@ import asyncio
 import ctypes
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -46,11 +47,14 @@ KEPT_REVISIONS = 10_000
 ETCD_LOG_LINES_SHOWN = 5
 BUILT = "3.6.16"
 """Version that `make etcd` builds in a checkout; tools/etcd/go.mod pins it."""
+RELEASES = "https://github.com/etcd-io/etcd/releases"
 
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""Architecture in the names of etcd's releases, by the kernel's name."""
 _PR_SET_PDEATHSIG = 1
 
 
-class EtcdFailed(Exception):
+class EtcdFailed(UserError):
     """etcd is missing or does not run; the message says what to do."""
 
 
@@ -67,10 +71,13 @@ def find_etcd() -> str:
         shown = ".".join(map(str, version)) if version else "not etcd"
         seen.append(f"{path} is {shown}")
     found = f" ({'; '.join(seen)})" if seen else ""
+    name = f"etcd-v{BUILT}-linux-{_MACHINES.get(platform.machine(), 'amd64')}"
     raise EtcdFailed(
-        f"found no etcd 3.6 or newer{found}. Install it from "
-        "https://github.com/etcd-io/etcd/releases and put it on the PATH, or name it with "
-        "PENSTOCK_ETCD=/path/to/etcd. In a checkout with Go, `make etcd` builds it."
+        f"""found no etcd 3.6 or newer{found}, in which a cluster keeps its metadata. Get it with
+  curl -L {RELEASES}/download/v{BUILT}/{name}.tar.gz | tar xz
+  export PENSTOCK_ETCD=$PWD/{name}/etcd
+or put another version from {RELEASES} on the PATH. In a checkout with Go, `make etcd` builds it.
+Nothing was downloaded, written or started. A single node needs no etcd: `penstock up`."""
     )
 
 
@@ -370,11 +377,14 @@ class LocalCluster:
         self._say = say
         self._signals = 0
         self._asked = asyncio.Event()
+        self._binary = ""
         self._etcd: EtcdChild | None = None
         self._nodes: list[NodeChild] = []
 
     async def run(self, ready: Callable[[str, str], None]) -> int:
         """Starts everything and serves until asked to stop; returns the exit code."""
+        # Before the directory is created: a start without etcd leaves no files.
+        self._binary = find_etcd()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -426,7 +436,9 @@ class LocalCluster:
             ) from None
 
     async def _start_etcd(self, port: int) -> None:
-        self._etcd = await start_etcd(str(self._plan.data_dir / "etcd"), client_port=port)
+        self._etcd = await start_etcd(
+            str(self._plan.data_dir / "etcd"), client_port=port, binary=self._binary
+        )
         self._say(f"etcd serves at {self._etcd.url}")
 
     async def _start_node(self, node: NodeChild) -> None:

@@ -16,6 +16,7 @@ from penstock.base.ports import Put
 from penstock.cli.server.local_cluster import (
     BUILT,
     NODES_MAX,
+    RELEASES,
     ClusterPlan,
     EtcdFailed,
     LocalCluster,
@@ -105,6 +106,7 @@ def test_existing_nodes_left_out_are_named(tmp_path: Path) -> None:
 
 
 def test_directory_has_one_supervisor(tmp_path: Path) -> None:
+    require_etcd()
     held = DirectoryLock(str(tmp_path))
     try:
         with pytest.raises(InUse, match=f"in use by process {os.getpid()}"):
@@ -178,6 +180,18 @@ def test_etcd_named_by_the_environment_is_used_if_new_enough(
             find_etcd()
         assert f"{unfit} {told}" in str(missing.value)
         assert "https://github.com/etcd-io/etcd/releases" in str(missing.value)
+
+
+def test_cluster_without_etcd_is_refused_and_leaves_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_ETCD", str(tmp_path / "missing"))
+    plan = ClusterPlan(tmp_path / "cluster", 3)
+    with pytest.raises(UserError) as missing:
+        asyncio.run(LocalCluster(plan, print).run(lambda kafka, http: None))
+    assert f"curl -L {RELEASES}/download/v{BUILT}/etcd-v{BUILT}-linux-" in str(missing.value)
+    assert "Nothing was downloaded" in str(missing.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_old_etcd_on_the_path_does_not_hide_the_built_one(
