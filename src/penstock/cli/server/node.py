@@ -1,12 +1,12 @@
 """`penstock node`: runs one node of a cluster in this process, until SIGTERM or Ctrl-C.
 
-Its config comes from a file; the cluster's metadata is in an etcd that runs elsewhere. Prints the
-same ready line as `penstock up`, and logs to standard error.
+Its config comes from a file; the cluster's metadata is in an etcd that runs elsewhere. Reports the
+same as `penstock up` when it serves, and logs to standard error.
 """
 
 import click
 
-from penstock.cli.server.up import announce, parse_pairs, quick_imports, set_option
+from penstock.cli.server.up import parse_pairs, quick_imports, ready_notice, set_option
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.logs import log_format_option, log_level_option, set_up
 
@@ -47,4 +47,4 @@ def node(config: str, sets: tuple[str, ...], log_format: str, log_level: str) ->
             "start a single node with `penstock up`"
         )
     set_up(log_format, log_level, node=loaded.node_id)
-    run(loaded, announce)
+    run(loaded, ready_notice(loaded.data_dir))

@@ -1,19 +1,21 @@
 """`penstock up`: runs a node in this process, or a local cluster, until SIGTERM or Ctrl-C.
 
 Prints one line on standard output when it serves, so that scripts can wait for it:
-`penstock ready kafka=HOST:PORT,... http=URL,...`. `penstock.node` runs the node; `local_cluster`
-runs a cluster's child processes.
+`penstock ready kafka=HOST:PORT,... http=URL,...`. On a terminal it prints the addresses to use, the
+data directory and how to stop instead. `penstock.node` runs the node; `local_cluster` runs a
+cluster's child processes.
 """
 
 import contextlib
 import gc
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
 
+from penstock import __version__
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.logs import log_format_option, log_level_option, set_up
 
@@ -73,8 +75,9 @@ def up(
 ) -> int:
     """Start a broker on this machine, or a cluster of them (--nodes 3).
 
-    Prints `penstock ready kafka=HOST:PORT http=URL` when it serves; stops cleanly on SIGTERM and
-    Ctrl-C. Further nodes of a cluster take the next ports; their data and logs are below --data.
+    When it serves, prints its addresses on a terminal, and elsewhere the line
+    `penstock ready kafka=HOST:PORT http=URL`. Stops cleanly on SIGTERM and Ctrl-C. Further nodes of
+    a cluster take the next ports; their data and logs are below --data.
 
     \b
     penstock up
@@ -111,7 +114,7 @@ def up(
             names.append("etcd.password")
         warnings += check_config_file(config, names, readers_of)
     _warn(warnings)
-    run(loaded, announce)
+    run(loaded, ready_notice(loaded.data_dir))
     return 0
 
 
@@ -150,7 +153,7 @@ def _up_cluster(
     )
 
     async def supervise() -> int:
-        return await LocalCluster(plan, _say).run(announce)
+        return await LocalCluster(plan, _say).run(ready_notice(str(plan.data_dir)))
 
     return asyncio.run(supervise())
 
@@ -175,8 +178,28 @@ def quick_imports() -> Iterator[None]:
         gc.enable()
 
 
-def announce(kafka: str, http: str) -> None:
-    print(f"penstock ready kafka={kafka} http={http}", flush=True)
+def ready_notice(data_dir: str) -> Callable[[str, str], None]:
+    """Returns a function that reports the addresses of a broker that serves."""
+
+    def announce(kafka: str, http: str) -> None:
+        if sys.stdout.isatty():
+            print(_greeting(kafka, http, data_dir), flush=True)
+        else:
+            print(f"penstock ready kafka={kafka} http={http}", flush=True)
+
+    return announce
+
+
+def _greeting(kafka: str, http: str, data_dir: str) -> str:
+    console, *further = http.split(",")
+    shown = {
+        "Kafka": kafka.replace(",", ", "),
+        "Console": console + (f" (the same on each node: {', '.join(further)})" if further else ""),
+        "Data": data_dir,
+        "Stop": "Ctrl-C; the data stays",
+    }
+    lines = [f"  {name:<9}{text}" for name, text in shown.items()]
+    return "\n".join([f"Penstock {__version__} is ready.", "", *lines, ""])
 
 
 def parse_pairs(texts: Sequence[str], option: str) -> dict[str, str]:
