@@ -22,10 +22,22 @@ from tests.console.scene import Scene
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
 STAGES = (
-    ("orders-to-lake", "bronze", "running", 1_284, 0, None),
-    ("orders-to-lake", "silver", "running", 1_262, 14, None),
-    ("orders-to-lake", "gold", "failed", 1_200, 0, "column cents is missing in batch 1200"),
+    ("orders-to-lake", "bronze", "running", 1_284, 0, None, "orders", "orders-raw"),
+    ("orders-to-lake", "silver", "running", 1_262, 14, None, "orders-raw", "orders-clean"),
+    (
+        "orders-to-lake",
+        "gold",
+        "failed",
+        1_200,
+        0,
+        "column cents is missing in batch 1200",
+        "orders-clean",
+        "parquet /lake/totals",
+    ),
+    ("orders-to-lake", "alerts", "running", 1_260, 0, None, "orders-clean", "alerts"),
 )
+WIDTH, HEIGHT = 1440, 900
+PHONE = (390, 844)
 
 
 @contextlib.contextmanager
@@ -54,18 +66,29 @@ def open_shop(process: PenstockProcess) -> Iterator[Shop]:
 
 
 def report_pipelines(scene: Scene) -> None:
-    for pipeline, stage, state, batch, bad, error in STAGES:
+    for pipeline, stage, state, batch, bad, error, source, target in STAGES:
         report = {"pipeline": pipeline, "stage": stage, "state": state, "batch": batch}
         report |= {"rows_in": batch * 980, "rows_out": batch * 980 - bad, "bad_rows": bad}
         report |= {"lag": 0 if error is None else 76_000, "error": error}
+        report |= {"source": source, "target": target, "dlq": "shipments.dlq" if bad else ""}
         report["updated_ms"] = int(time.time() * 1000) - 2_000
         scene.publish("__pipelines", {"payload": report, "key": f"{pipeline}/{stage}"})
 
 
-def take(browser: Browser, scene: Scene, folder: Path) -> None:
+SIDES = ("width", "height")
+SCREEN = {"deviceScaleFactor": 1, "mobile": False}
+
+
+def take(
+    browser: Browser, scene: Scene, folder: Path, size: tuple[int, int] = (WIDTH, HEIGHT)
+) -> None:
     def shot(name: str) -> None:
         time.sleep(0.6)  # Until animations have ended.
-        browser.picture(folder / f"console-{name}.png")
+        browser.picture(folder / f"console-{name}.png", *size)
+
+    browser.call(
+        "Emulation.setDeviceMetricsOverride", **SCREEN | dict(zip(SIDES, size, strict=True))
+    )
 
     browser.go(f"{scene.console}#/topics")
     browser.shows("orders", "table")
@@ -90,9 +113,13 @@ def take(browser: Browser, scene: Scene, folder: Path) -> None:
     browser.shows("Errors", "main")
     browser.click("button", "Redrive…")
     browser.fill("dialog input[name=rate]", "2")
+    browser.fill("dialog input[name=limit]", "40")
     browser.click("dialog button[name=redrive]")
     browser.shows("running", ".runs")
-    shot("letters")
+    shot("dead-letters")
+    browser.click("tbody tr")
+    browser.shows("Dead-lettered by", ".drawer")
+    shot("dead-letter")
     browser.go(f"{scene.console}#/schemas/orders-value")
     browser.click("[role=tab]", "Differences")
     browser.has(".diff .added")
@@ -100,6 +127,14 @@ def take(browser: Browser, scene: Scene, folder: Path) -> None:
     browser.go(f"{scene.console}#/nodes")
     browser.shows("Node 1", "main")
     shot("nodes")
+    browser.go(f"{scene.console}#/nodes/1")
+    browser.shows("Node 1 configs", "h1")
+    shot("configs")
+    browser.go(f"{scene.console}#/topics")
+    browser.click("button", "New topic")
+    browser.click("dialog button", "Add config")
+    browser.fill("dialog input[name=config]", "max.message.bytes")
+    shot("new-topic")
     browser.go(f"{scene.console}#/pipelines")
     browser.shows("bronze", "main")
     shot("pipelines")
@@ -109,16 +144,36 @@ def take(browser: Browser, scene: Scene, folder: Path) -> None:
     browser.go(scene.console)
     browser.until(lambda: browser.run("document.querySelectorAll('.plot .line').length") >= 4, "")
     shot("overview")
-    browser.theme("dark")
-    browser.go(scene.console)
-    browser.until(lambda: browser.run("document.querySelectorAll('.plot .line').length") >= 4, "")
-    shot("dark")
+
+
+def take_all(browser: Browser, scene: Scene, folder: Path) -> None:
+    """Takes every page at both sizes in both themes, to be looked at."""
+    for theme in ("light", "dark"):
+        browser.theme(theme)
+        for width, height in ((WIDTH, HEIGHT), PHONE):
+            take(browser, scene, folder / f"{theme}-{width}", (width, height))
+
+
+def take_for_docs(browser: Browser, scene: Scene, folder: Path) -> None:
+    take(browser, scene, folder)
+    for name, theme, size in (("dark", "dark", (WIDTH, HEIGHT)), ("phone", "light", PHONE)):
+        browser.theme(theme)
+        browser.call(
+            "Emulation.setDeviceMetricsOverride", **SCREEN | dict(zip(SIDES, size, strict=True))
+        )
+        browser.go(scene.console)
+        browser.until(
+            lambda: browser.run("document.querySelectorAll('.plot .line').length") >= 4, ""
+        )
+        time.sleep(0.6)
+        browser.picture(folder / f"console-{name}.png", *size)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--into", type=Path, default=FOLDER)
     parser.add_argument("--seconds", type=float, default=90.0, help="how long the shop runs first")
+    parser.add_argument("--all", action="store_true", help="both sizes and themes of every page")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         process = PenstockProcess(Path(folder) / "data", {"group.initial.rebalance.delay.ms": 0})
@@ -130,7 +185,7 @@ def main() -> None:
                     time.sleep(10)
                     report_pipelines(scene)
                     print(json.dumps(scene.ask("GET", "/console/api/overview")["totals"]))
-                take(browser, scene, options.into)
+                (take_all if options.all else take_for_docs)(browser, scene, options.into)
         finally:
             browser.close()
             process.stop()

@@ -44,7 +44,7 @@ export function duration(seconds) {
 export function ago(ms, now = Date.now()) {
   if (ms === null || ms === undefined || ms < 0) return "–";
   const seconds = Math.max(0, (now - ms) / 1000);
-  return seconds < 2 ? "just now" : `${duration(seconds).replace(/ (min|h) .*/, " $1")} ago`;
+  return seconds < 2 ? "just now" : `${duration(seconds < 60 ? Math.round(seconds) : seconds).replace(/ (min|h) .*/, " $1")} ago`;
 }
 
 // -- times -------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ export async function show(page) {
     const [word, tone] = WORDS[one.state];
     return h("div", { class: "card run", "data-state": one.state },
       h("div", { class: "run-head" }, badge(word, tone), h("span", { class: "grow" },
-        one.state === "undone" ? `${plural(one.taken_back, "dead letter")} taken back of ${count(one.sent)} redriven` : `${count(one.sent)} of ${plural(one.total, "dead letter")} redriven${one.to ? ` to ${one.to}` : ""}`,
+        one.state === "undone" ? `${plural(one.taken_back, "dead letter")} taken back of ${count(one.sent)} redriven` : `${count(one.sent)} of ${plural(Math.max(one.total, one.sent), "dead letter")} redriven${one.to ? ` to ${one.to}` : ""}`,
         one.rate && `, at most ${one.rate} per second`, one.skipped > 0 && `, ${count(one.skipped)} skipped`, h("small", { class: "muted" }, ` · ${ago(one.started_ms)} by ${one.who.replace(/^User:/, "")}`)),
       one.state === "running" && button("Stop", () => act(one, "stop"), { kind: "small", changes: true }),
       one.can_undo && button("Undo", () => act(one, "undo"), { kind: "small", name: "undo", changes: true, title: "Takes back copies that were not delivered yet" })),

@@ -53,7 +53,7 @@ export async function show(page) {
     const seen = await own(path);
     may = seen.may;
     const total = seen.partitions.reduce((sum, row) => sum + records(row), 0);
-    stats.records.set(short(total), "offsets in use ⓘ");
+    stats.records.set(short(total), "offsets between start and end");
     stats.size.set(bytes(seen.partitions.reduce((sum, row) => sum + (row.size_bytes ?? 0), 0)), `${seen.partitions.length} partitions`);
     stats.rate.set(rate(seen.per_s), "over the last minute");
     stats.skew.set(seen.skew === null ? "–" : `× ${seen.skew}`, seen.skew === null ? "not enough records" : seen.skew > 2 ? "the largest partition is much larger" : seen.skew > 1.25 ? "somewhat uneven" : "even");
