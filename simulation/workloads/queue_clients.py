@@ -64,13 +64,16 @@ class QueueRunContext:
     topic_id: TopicId = field(default_factory=lambda: TopicId(bytes(16)))
 
     def epoch(self, index: int) -> int:
-        """Highest leader epoch of the partition on any running node."""
-        found = [
-            partition.leader_epoch
+        """Highest leader epoch of the partition on any running node; -1 while an older leader may
+        still answer."""
+        partitions = [
+            partition
             for node in self.world.cluster.nodes()
             if (partition := node.partitions.get(TOPIC, index)) is not None
         ]
-        return max(found, default=-1)
+        highest = max((one.leader_epoch for one in partitions), default=-1)
+        has_older = any(one.is_leader and one.leader_epoch < highest for one in partitions)
+        return -1 if has_older else highest
 
 
 class Publisher:
