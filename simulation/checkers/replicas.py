@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.base.ids import show_topic_id
-from penstock.cluster.controller.elections import effective_min_isr
+from penstock.cluster.controller.leader_elections import effective_min_isr
 from penstock.cluster.metadata.store_keys import PartitionRecord
 from penstock.cluster.replication.leader_state import LeaderState
 from penstock.cluster.replication.partition import Partition

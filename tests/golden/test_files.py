@@ -18,7 +18,7 @@ from penstock.base.ids import TopicId
 from penstock.base.ports import Delete, Put
 from penstock.cluster.metadata import known_metadata
 from penstock.cluster.metadata.known_metadata import KnownKey, KnownMetadata
-from penstock.cluster.metadata.recovery import LogReport, NodeReport
+from penstock.cluster.metadata.metadata_rebuild import LogReport, NodeReport
 from penstock.cluster.replication.high_watermark_checkpoint import (
     FORMAT,
     FORMAT_KEY,

@@ -17,8 +17,8 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import Millis
 from penstock.client.committed_offsets import Committed
 from penstock.client.consumer.fetched import FetchedRecord
-from penstock.client.dead_letters import open, redrive, replay
-from penstock.client.dead_letters.message import DeadLetterFilter
+from penstock.client.dead_letters import open_messages, redrive, replay
+from penstock.client.dead_letters.filters import DeadLetterFilter
 from penstock.client.dead_letters.message import dead_letter_of as read_letter
 from penstock.client.dead_letters.redrive import Redriver, RedriveRequest
 from penstock.client.list_offsets import OffsetSpan
@@ -110,10 +110,10 @@ def _dead_letter() -> Any:
 
 def _redrives() -> Iterator[Sample]:
     yield _recorded("redriven record", redrive.redriven_record(_dead_letter(), NOW_MS + 1))
-    yield Sample("group of a redrive", open.cursor_group("orders.dlq").encode())
-    note = open.encode_settled_offsets(TOPIC_ID, [5, 6, 70_000])
+    yield Sample("group of a redrive", open_messages.cursor_group("orders.dlq").encode())
+    note = open_messages.encode_settled_offsets(TOPIC_ID, [5, 6, 70_000])
     assert note is not None
-    runs = partial(_noted, open.decode_settled_offsets, TOPIC_ID)
+    runs = partial(_noted, open_messages.decode_settled_offsets, TOPIC_ID)
     yield Sample("note of a redrive", note.encode(), [(5, 6), (70_000, 70_000)], runs)
     cluster: Any = SimpleNamespace(random=None)
     clock = FixedClock()
@@ -131,7 +131,7 @@ def _redrives() -> Iterator[Sample]:
         redriver = Redriver(cluster, clock, request)
         entry = redriver._entry(TopicPartition("orders.dlq", 1), [_dead_letter()])
         yield _recorded(f"entry of an errand, {name}", entry)
-    names = (redrive.AUDIT, open.DEAD_LETTERS, open.SUFFIX)
+    names = (redrive.AUDIT, open_messages.DEAD_LETTERS, open_messages.SUFFIX)
     yield Sample("names of redrives", " ".join(names).encode())
     yield Sample("configs of the record of errands", _json(redrive.AUDIT_CONFIGS))
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.base.errors import Refused
-from penstock.cluster.controller import elections, reassignment
+from penstock.cluster.controller import leader_elections, reassignment
 from penstock.cluster.controller.controller_decisions import next_state
-from penstock.cluster.controller.elections import Election, Rules
+from penstock.cluster.controller.leader_elections import Election, Rules
 from penstock.cluster.controller.placement import initial_record
 from penstock.cluster.metadata.store_keys import NO_LEADER, BrokerRecord, PartitionRecord
 
@@ -87,7 +87,7 @@ class World:
         for node in NODES:
             if node not in after.replicas:
                 self.wipe(node)
-        kind = elections.kind_of(before, after)
+        kind = leader_elections.kind_of(before, after)
         if kind is Election.UNCLEAN:
             assert self.rules.unclean
         if kind is Election.LAST_KNOWN and not self.rules.unclean:
@@ -115,13 +115,13 @@ class World:
             self.commit(leader)
         elif action == "shrink" and leader:
             isr = [member for member in record.isr if member == leader or member != node]
-            self.become(elections.with_isr(record, isr, rules.min_isr))
+            self.become(leader_elections.with_isr(record, isr, rules.min_isr))
         elif action == "expand" and leader and node in record.replicas and node in self.up:
             if (
                 self.following.get(node) == record.leader_epoch
                 and self.logs[node] == self.logs[leader]
             ):
-                self.become(elections.with_isr(record, (*record.isr, node), rules.min_isr))
+                self.become(leader_elections.with_isr(record, (*record.isr, node), rules.min_isr))
         elif action == "die" and node in self.up:
             del self.up[node]
             self.following.pop(node, None)
@@ -141,11 +141,11 @@ class World:
         elif action == "min isr":
             self.rules = Rules(1 + amount % 3, rules.unclean, rules.is_durable)
         elif action == "prefer":
-            self.become(elections.prefer(record, self.up))
+            self.become(leader_elections.prefer(record, self.up))
         elif action == "drain" and node in self.up:
             self.up[node] = BrokerRecord(node, "h", node, is_draining=amount % 2 == 0)
         elif action == "damage" and node in self.up and node in record.replicas:
-            self.become(elections.without(record, node, self.up, rules))
+            self.become(leader_elections.without(record, node, self.up, rules))
             self.wipe(node)
             self.has_lost_disks = True
         elif action == "older version":
@@ -168,7 +168,7 @@ class World:
                 assert self.level(node) <= level
 
     def level(self, node: int) -> int:
-        found = elections._leader_rank(node, self.record, self.up, self.rules, self.cuts)
+        found = leader_elections._leader_rank(node, self.record, self.up, self.rules, self.cuts)
         return found.level
 
     def write(self, amount: int) -> None:
@@ -190,7 +190,9 @@ class World:
 
     def commit(self, leader: int) -> None:
         record = self.record
-        if record.elr or len(record.isr) < elections.effective_min_isr(self.rules.min_isr, record):
+        if record.elr or len(record.isr) < leader_elections.effective_min_isr(
+            self.rules.min_isr, record
+        ):
             return
         shared = self.logs[leader]
         for member in record.isr:
@@ -205,7 +207,7 @@ class World:
         shared = common(log, self.logs[leader])
         if len(shared) < known[node]:
             last_epoch = self.epochs[log[-1]]
-            assert elections.may_go_back(self.record, node, last_epoch)
+            assert leader_elections.may_go_back(self.record, node, last_epoch)
             known[node] = len(shared)
         self.logs[node] = log = self.logs[leader][: len(shared) + amount]
         known[node] = max(known[node], min(known[leader], len(log)))
@@ -231,7 +233,7 @@ class World:
             self.high_watermarks[node] = min(self.high_watermarks[node], len(log))
         if is_empty or not self.is_clean[node]:
             self.become(
-                elections.after_unclean_restart(
+                leader_elections.after_unclean_restart(
                     self.record, node, self.up, self.rules, is_empty=is_empty
                 )
             )
@@ -270,13 +272,13 @@ def check(before: PartitionRecord, after: PartitionRecord, min_isr: int) -> None
     assert after.leader == NO_LEADER or after.leader in after.isr
     assert after.partition_epoch == before.partition_epoch + 1
     assert after.leader_epoch == before.leader_epoch + (after.leader != before.leader)
-    if len(after.isr) >= elections.effective_min_isr(min_isr, after):
+    if len(after.isr) >= leader_elections.effective_min_isr(min_isr, after):
         # A minimum that was lowered counts with the next change of either.
         assert not after.elr or (after.isr, after.elr) == (before.isr, before.elr)
-    unreconciled = elections.unreconciled_in(after)
+    unreconciled = leader_elections.unreconciled_in(after)
     assert set(unreconciled) <= replicas - set(after.isr)
     for node in after.isr:
-        assert not elections.may_go_back(after, node, -1)
+        assert not leader_elections.may_go_back(after, node, -1)
     if after.unclean_epoch == before.unclean_epoch and before.unreconciled:
         assert len(set(unreconciled) - set(before.unreconciled)) <= 1, "one that returns old"
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from penstock.state.groups import fencing, offset_commits, queries
+from penstock.state.groups import fencing, offsets, queries
 from penstock.state.groups.classic import sync_heartbeat_leave
 from penstock.state.groups.classic.group import ClassicGroup
 from penstock.state.groups.classic.member import ClassicMember
 from penstock.state.groups.consumer import classic_members, heartbeat, reconciliation
 from penstock.state.groups.consumer.group import ConsumerGroup
 from penstock.state.groups.consumer.pending_change import PendingChange
-from penstock.state.groups.offset_commits import GroupOffsets
+from penstock.state.groups.offsets import GroupOffsets
 from penstock.state.groups.records import CurrentValue
 from tests.sim.seeds import STALE, tell_if_stale
 from tests.unit.state.groups.world import run
@@ -107,7 +107,7 @@ def _forget_to_tombstone_members(patch: pytest.MonkeyPatch) -> None:
 
 
 def _let_old_transactions_undo_later_commits(patch: pytest.MonkeyPatch) -> None:
-    real = offset_commits.complete
+    real = offsets.complete
 
     def complete(offsets: GroupOffsets, *rest: Any) -> list[Any]:
         blind = GroupOffsets()

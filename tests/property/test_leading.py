@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.cluster.controller import elections
-from penstock.cluster.controller.elections import Rules
+from penstock.cluster.controller import leader_elections
+from penstock.cluster.controller.leader_elections import Rules
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
 from penstock.cluster.replication.leader_state import LeaderState
 
@@ -24,7 +24,7 @@ class Reign(RuleBasedStateMachine):
         self.min_isr = min_isr
         replicas = (1, 2, 3)
         record = PartitionRecord(replicas, LEADER, (LEADER, *sorted(isr)), 5)
-        self.stored = elections.with_isr(record, record.isr, min_isr) or record
+        self.stored = leader_elections.with_isr(record, record.isr, min_isr) or record
         self.revision = 1
         self.now_s = 0.0
         self.end = start
@@ -61,7 +61,7 @@ class Reign(RuleBasedStateMachine):
     @rule(node=FOLLOWERS)
     def controller_fences(self, node: int) -> None:
         brokers = {n: b for n, b in self.brokers.items() if n != node}
-        after = elections.adapt(self.stored, brokers, Rules(self.min_isr))
+        after = leader_elections.adapt(self.stored, brokers, Rules(self.min_isr))
         assert after is None or after.leader == LEADER
         if after is not None:
             self.stored = after
@@ -78,7 +78,7 @@ class Reign(RuleBasedStateMachine):
         wanted = self.leader_state.wanted_isr(
             self.high_watermark, self.end, self.now_s, LAG_SECONDS, self.brokers
         )
-        after = elections.with_isr(self.leader_state.record, wanted, self.min_isr)
+        after = leader_elections.with_isr(self.leader_state.record, wanted, self.min_isr)
         if after is not None:
             self.leader_state.propose(after.isr)
             self.under_way.append((self.known_revision, after))

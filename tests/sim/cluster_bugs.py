@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.broker.api.data import replica_fetch
-from penstock.cluster.controller import elections, partition_updates, reassignment
+from penstock.cluster.controller import leader_elections, partition_updates, reassignment
 from penstock.cluster.metadata.membership import ClusterMembership
 from penstock.cluster.metadata.store_keys import PartitionRecord
 from penstock.cluster.replication import isr, leader_state
@@ -252,28 +252,28 @@ def the_controller_takes_its_lease_for_a_lock(patch: Patch) -> None:
 
 
 def a_new_leader_gets_no_new_epoch(patch: Patch) -> None:
-    real = elections._next
+    real = leader_elections._next
 
     def planted(record: PartitionRecord, draft: PartitionRecord) -> PartitionRecord | None:
         found = real(record, draft)
         return found and replace(found, leader_epoch=record.leader_epoch)
 
-    patch.setattr(elections, "_next", planted)
+    patch.setattr(leader_elections, "_next", planted)
 
 
 def any_live_replica_may_lead(patch: Patch) -> None:
-    real = elections._clean_leader
+    real = leader_elections._clean_leader
 
     def planted(draft: PartitionRecord, brokers: Any) -> int | None:
         up = [one for one in draft.replicas if one in brokers]
         return real(draft, brokers) or (up[0] if up else None)
 
-    patch.setattr(elections, "_clean_leader", planted)
+    patch.setattr(leader_elections, "_clean_leader", planted)
 
 
 def eligible_leaders_are_forgotten(patch: Patch) -> None:
     """Without an in-sync replica, the first one to return leads (before KIP-966)."""
-    real = elections._with_isr
+    real = leader_elections._with_isr
 
     def without_elr(record: PartitionRecord, *rest: Any, **options: Any) -> PartitionRecord:
         return replace(real(record, *rest, **options), elr=())
@@ -281,8 +281,8 @@ def eligible_leaders_are_forgotten(patch: Patch) -> None:
     def first_one_up(draft: PartitionRecord, brokers: Any, rules: Any) -> int | None:
         return next((one for one in draft.replicas if one in brokers), None)
 
-    patch.setattr(elections, "_with_isr", without_elr)
-    patch.setattr(elections, "_unclean_leader", first_one_up)
+    patch.setattr(leader_elections, "_with_isr", without_elr)
+    patch.setattr(leader_elections, "_unclean_leader", first_one_up)
 
 
 def a_move_is_over_before_the_copies_are_made(patch: Patch) -> None:
@@ -293,7 +293,7 @@ def a_move_is_over_before_the_copies_are_made(patch: Patch) -> None:
         if not any(node in brokers for node in target):
             return None
         draft = replace(record, replicas=target, adding=(), removing=(), isr=target, elr=())
-        return reassignment._counted(record, elections.adapt(draft, brokers, rules) or draft)
+        return reassignment._counted(record, leader_elections.adapt(draft, brokers, rules) or draft)
 
     patch.setattr(reassignment, "finish", planted)
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.client.connection import Connection
-from penstock.cluster.controller import controller, elections
+from penstock.cluster.controller import controller, leader_elections
 from penstock.cluster.metadata import peer_reachability
 from penstock.cluster.metadata.peer_liveness import PeerLiveness
 from penstock.cluster.metadata.store_keys import NO_LEADER, PartitionRecord
@@ -49,11 +49,11 @@ def the_first_in_order_takes_over(patch: Patch) -> None:
 
     def planted(
         node_id: int, draft: PartitionRecord, brokers: Any, rules: Any, cuts: Any
-    ) -> elections._LeaderRank:
+    ) -> leader_elections._LeaderRank:
         is_leader = node_id == draft.leader
-        return elections._LeaderRank(0 if is_leader and cuts.get(node_id) else 1, 0, 0)
+        return leader_elections._LeaderRank(0 if is_leader and cuts.get(node_id) else 1, 0, 0)
 
-    patch.setattr(elections, "_leader_rank", planted)
+    patch.setattr(leader_elections, "_leader_rank", planted)
 
 
 def a_silent_follower_may_lag_as_long_as_a_slow_one(patch: Patch) -> None:
@@ -67,7 +67,7 @@ def a_silent_follower_may_lag_as_long_as_a_slow_one(patch: Patch) -> None:
 
 def a_new_leader_puts_all_it_reaches_in_sync(patch: Patch) -> None:
     """Also those that have left the ISR, and may lack what was committed since."""
-    real = elections._prefer_connected
+    real = leader_elections._prefer_connected
 
     def planted(record: PartitionRecord, draft: PartitionRecord, *rest: Any) -> PartitionRecord:
         after = real(record, draft, *rest)
@@ -77,7 +77,7 @@ def a_new_leader_puts_all_it_reaches_in_sync(patch: Patch) -> None:
         isr = tuple(node for node in after.replicas if node not in away)
         return replace(after, isr=isr, elr=())
 
-    patch.setattr(elections, "_prefer_connected", planted)
+    patch.setattr(leader_elections, "_prefer_connected", planted)
 
 
 def one_answer_is_enough_for_ever(patch: Patch) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.client.dead_letters import open, redrive
+from penstock.client.dead_letters import open_messages, redrive
 from penstock.coordinator.queues.open_queue import OpenQueue
 from penstock.state.queues import delivery, delivery_headers, delivery_state
 from penstock.state.queues.delivery import Arrival, Delivery
@@ -81,7 +81,7 @@ def deliveries_are_not_counted(patch: Patch) -> None:
 
 def redrives_forget_what_they_did(patch: Patch) -> None:
     patch.setattr(redrive, "decode_settled_offsets", lambda committed, topic_id: [])
-    patch.setattr(open, "decode_settled_offsets", lambda committed, topic_id: [])
+    patch.setattr(open_messages, "decode_settled_offsets", lambda committed, topic_id: [])
 
 
 def retries_do_not_come(patch: Patch) -> None:

@@ -26,7 +26,7 @@ from penstock.state.groups.classic.group import ClassicGroup, Roster
 from penstock.state.groups.consumer import heartbeat, reconciliation
 from penstock.state.groups.consumer.group import ConsumerGroup
 from penstock.state.groups.consumer.pending_change import PendingChange
-from penstock.state.groups.offset_commits import GroupOffsets
+from penstock.state.groups.offsets import GroupOffsets
 from penstock.state.groups.timers import Timers
 from penstock.state.transactions import transaction
 from penstock.state.transactions.records import TRANSACTIONS_V0, TxnRecord, TxnState

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from penstock.base.state_machine import Record
-from penstock.state.groups import offset_commits
+from penstock.state.groups import offsets
 from penstock.state.groups.config import TopicCatalogue
-from penstock.state.groups.offset_commits import GroupOffsets
+from penstock.state.groups.offsets import GroupOffsets
 from penstock.state.groups.records import OffsetValue
 from simulation.coordinator_run import Options, run_seed
 from simulation.topic_recreation import RecreationRun
@@ -59,16 +59,16 @@ def _replaced(value: Any, topic_id: bytes) -> Any:
 
 
 def transactions_keep_no_topic_id(patch: Patch) -> None:
-    real = offset_commits.commit_pending
+    real = offsets.commit_pending
 
     def planted(offsets: GroupOffsets, request: Any, topics: TopicCatalogue, *rest: Any) -> Any:
         return real(offsets, request, TopicCatalogue(), *rest)
 
-    patch.setattr(offset_commits, "commit_pending", planted)
+    patch.setattr(offsets, "commit_pending", planted)
 
 
 def a_transactions_end_takes_the_topic_of_the_name(patch: Patch) -> None:
-    real = offset_commits.complete
+    real = offsets.complete
 
     def planted(
         offsets: GroupOffsets,

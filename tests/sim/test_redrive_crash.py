@@ -14,7 +14,7 @@ from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
 from penstock.client.consumer.fetched import READ_COMMITTED, FetchedRecord
-from penstock.client.dead_letters.message import DeadLetterFilter
+from penstock.client.dead_letters.filters import DeadLetterFilter
 from penstock.client.dead_letters.redrive import AUDIT, Redriver, RedriveRequest
 from penstock.client.dead_letters.replay import Copier, CopyPlan
 from penstock.client.dead_letters.topics import describe_dead_letter_topic

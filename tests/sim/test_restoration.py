@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from penstock.cluster.metadata import known_metadata as known
-from penstock.cluster.metadata import recovery
-from penstock.cluster.metadata.recovery import LogReport
+from penstock.cluster.metadata import metadata_rebuild
+from penstock.cluster.metadata.metadata_rebuild import LogReport
 from penstock.node import metadata_check
 from simulation.coordinator_run import Options, run_seed
 from simulation.store_restoration import RestorationRun
@@ -51,7 +51,7 @@ def an_older_store_is_served(patch: Patch) -> None:
 
 def producer_ids_begin_again(patch: Patch) -> None:
     """As it was: neither recovered nor compared."""
-    patch.setattr(recovery._Planning, "_raise_producer_ids", lambda self: None)
+    patch.setattr(metadata_rebuild._Planning, "_raise_producer_ids", lambda self: None)
     real = known.findings
 
     def planted(*arguments: Any) -> list[str]:
@@ -69,7 +69,7 @@ def the_shortest_log_is_the_best(patch: Patch) -> None:
 
 
 def deleted_topics_come_back(patch: Patch) -> None:
-    patch.setattr(recovery._Planning, "_drop_deleted_topics", lambda self, known: None)
+    patch.setattr(metadata_rebuild._Planning, "_drop_deleted_topics", lambda self, known: None)
 
 
 class Bug(NamedTuple):

@@ -11,7 +11,7 @@ from penstock.client.committed_offsets import committed_offsets
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
 from penstock.client.consumer.fetched import READ_COMMITTED, FetchedRecord
 from penstock.client.dead_letters.message import DeadLetterMessage
-from penstock.client.dead_letters.open import open_dead_letters
+from penstock.client.dead_letters.open_messages import open_dead_letters
 from penstock.client.dead_letters.redrive import Redriver, RedriveRequest
 from penstock.client.list_offsets import EARLIEST, LATEST, FoundOffset, list_offsets
 from penstock.client.metadata import TopicPartition

@@ -19,7 +19,7 @@ import msgspec
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.base.retry import Retry
 from penstock.client.errors import code_of
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.coordinator.runtime.internal_producer import InternalProducer
 from penstock.coordinator.runtime.internal_topics import InternalTopic, InternalTopics
 from penstock.coordinator.runtime.shard_host import HostContext

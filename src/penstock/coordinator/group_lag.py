@@ -23,8 +23,8 @@ from penstock.base.cooperative_yield import CooperativeYield
 from penstock.base.errors import Corrupt, Refused
 from penstock.cluster.replication.peer_connections import PEER_ERRORS
 from penstock.coordinator.groups import GroupCoordinator
-from penstock.coordinator.queues.gauges import NAMES_MAX, OTHERS
 from penstock.coordinator.queues.inspection import NO_TIME, written_ms
+from penstock.coordinator.queues.queue_metrics import NAMES_MAX, OTHERS
 from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.state.groups.records import OffsetValue
 from penstock.wire.messages.list_offsets import (

@@ -16,7 +16,7 @@ import re2  # type: ignore[import-untyped]
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.base.state_machine import Decision, Token
-from penstock.cluster.configs.configs import BrokerConfigs, describe_group
+from penstock.cluster.configs.effective_configs import BrokerConfigs, describe_group
 from penstock.cluster.metadata.image import Image
 from penstock.coordinator.runtime.internal_topics import OFFSETS, InternalTopics
 from penstock.coordinator.runtime.shard_host import HostContext, ShardHost

@@ -25,7 +25,7 @@ from penstock.coordinator.queues.state_store import QueueStateStore
 from penstock.coordinator.runtime.shard_host import HostContext, ask
 from penstock.coordinator.runtime.shard_runtime import ShardRuntime
 from penstock.state.groups.config import TopicCatalogue
-from penstock.state.groups.offset_commits import OffsetKey
+from penstock.state.groups.offsets import OffsetKey
 from penstock.state.groups.records import OffsetValue
 from penstock.state.groups.shard import GroupShard
 from penstock.state.queues.state_shard import QueueKey, StateShard

@@ -26,7 +26,7 @@ from penstock.base.ports import UnknownResult
 from penstock.base.retry import Retry
 from penstock.base.state_machine import Decision, Token
 from penstock.client.errors import check, code_of
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata.producer_ids import ProducerIds
 from penstock.cluster.replication.peer_connections import PEER_ERRORS
 from penstock.coordinator.groups import GroupCoordinator

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pyspark.sql import functions as F
 
-from penstock.client.dead_letters.message import DeadLetterFilter
+from penstock.client.dead_letters.filters import DeadLetterFilter
 from penstock.jobs import reports
 from penstock.jobs.inputs import JobInput, read_input
 from penstock.jobs.reports import Report

@@ -1,7 +1,7 @@
 """Settings of one log: Kafka's topic configs with Kafka's meaning, already parsed and bounded.
 
-`penstock.cluster.configs.configs` owns names, defaults and validation; this is the log's view of
-them. A changed config takes effect at the next append, roll, retention or compaction pass.
+`penstock.cluster.configs.effective_configs` owns names, defaults and validation; this is the log's
+view of them. A changed config takes effect at the next append, roll, retention or compaction pass.
 """
 
 from dataclasses import dataclass

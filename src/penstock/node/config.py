@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from penstock.cluster.configs.config_types import parse, split_list
-from penstock.cluster.configs.configs import InvalidConfig, Scope, find
+from penstock.cluster.configs.effective_configs import InvalidConfig, Scope, find
 from penstock.cluster.metadata.store_keys import EVERYWHERE
 from penstock.runtime.etcd.config import EtcdConfig
 

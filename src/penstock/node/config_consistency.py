@@ -4,7 +4,7 @@ Valid values of a single config are in its row of `cluster.configs.config_table`
 """
 
 from penstock.cluster.configs.config_types import InvalidConfig
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 
 HEARTBEAT, SESSION = "broker.heartbeat.interval.ms", "broker.session.timeout.ms"
 BEARER = "OAUTHBEARER"

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.base.ports import Disk
-from penstock.cluster.configs.configs import InvalidConfig
+from penstock.cluster.configs.effective_configs import InvalidConfig
 from penstock.log.files import TEMPORARY, read_checked, remove, write_durably
 from penstock.log.log import CleanState
 

@@ -17,7 +17,7 @@ from penstock.broker.server.socket_buffers import SocketBufferSizes
 from penstock.broker.server.tls import Certificates
 from penstock.broker.server.tls_handshakes import TlsHandshakes
 from penstock.cluster.configs.config_types import counts_by_address
-from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig
+from penstock.cluster.configs.effective_configs import BrokerConfigs, InvalidConfig
 from penstock.gateway.server import Admits, Connect, OpenPort, OpenTls
 from penstock.node.listeners import Protocol, cannot_listen, tls_config
 from penstock.node.security.logins import Logins

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from penstock.broker.server.tls import TlsConfig
 from penstock.cluster.configs.config_types import InvalidConfig
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata.store_keys import EVERYWHERE
 from penstock.gateway.http.csrf import is_loopback
 

@@ -1,7 +1,7 @@
 """Recovery of the metadata on one node that is not running: its report, and the cluster's plan.
 
 Owns: reading the report from a data directory, keeping the reports of all nodes in the store during
-the recovery, and executing the plan. The plan itself is `cluster.metadata.recovery`.
+the recovery, and executing the plan. The plan itself is `cluster.metadata.metadata_rebuild`.
 
 Invariants: nothing is changed without `apply`; a node does not start while reports exist; reports
 are deleted last, so an interrupted recovery is repeated from the same reports. The data directory
@@ -18,9 +18,9 @@ import msgspec
 from penstock.base.errors import Corrupt
 from penstock.base.ids import show_topic_id
 from penstock.base.ports import COMMIT_CHANGES_MAX, Delete, Disk, Put, Store, StoreEntry
-from penstock.cluster.metadata import known_metadata, recovery, store_keys
+from penstock.cluster.metadata import known_metadata, metadata_rebuild, store_keys
 from penstock.cluster.metadata.image import load
-from penstock.cluster.metadata.recovery import LogReport, NodeReport, RecoveryPlan
+from penstock.cluster.metadata.metadata_rebuild import LogReport, NodeReport, RecoveryPlan
 from penstock.log.recovery import survey
 from penstock.node import data_directory
 from penstock.node.config import NodeConfig
@@ -115,7 +115,7 @@ async def _recover(
     reports[report.node_id] = report
     outcome.reported = sorted(reports)
     kept = [entry for entry in entries if not entry.key.startswith(_UNDER_WAY)]
-    outcome.plan = recovery.plan(
+    outcome.plan = metadata_rebuild.plan(
         kept, reports.values(), given_up, ports.random.random_bytes(8).hex()
     )
     if apply:

@@ -28,7 +28,7 @@ from penstock.broker.api.data.fetch_sessions import FetchSessions
 from penstock.broker.api.data.replica_fetch_sessions import ReplicaSessions
 from penstock.broker.api.metrics import Metrics
 from penstock.broker.api.quota import Meter
-from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig
+from penstock.cluster.configs.effective_configs import BrokerConfigs, InvalidConfig
 from penstock.cluster.controller.controller import Controller
 from penstock.cluster.controller.recent_failures import RecentFailures
 from penstock.cluster.metadata import store_keys
@@ -57,8 +57,8 @@ from penstock.coordinator.queues.ack_retention import AckRetention
 from penstock.coordinator.queues.admin import QueueAdmin
 from penstock.coordinator.queues.backlog_limits import BacklogLimits
 from penstock.coordinator.queues.dead_letter_writer import DeadLetterWriter
-from penstock.coordinator.queues.gauges import QueueWatch
 from penstock.coordinator.queues.open_queues import QueueCoordinator
+from penstock.coordinator.queues.queue_metrics import QueueWatch
 from penstock.coordinator.queues.router import QueueRouter
 from penstock.coordinator.queues.wakeup import QueueWakeup
 from penstock.coordinator.registry import RegistryCoordinator

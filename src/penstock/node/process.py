@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import uvloop
 
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.node.config import NodeConfig
 from penstock.node.listeners import cannot_listen, endpoints, refuse_open_listeners
 from penstock.node.node import Node, NodeFailed

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from penstock.base.ids import TopicId, show_topic_id
 from penstock.base.ports import Put
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.controller.controller import Controller
-from penstock.cluster.controller.elections import Election
+from penstock.cluster.controller.leader_elections import Election
 from penstock.cluster.controller.placement import initial_record
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata.image import EMPTY, Image
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord

@@ -6,10 +6,10 @@ from typing import cast
 import pytest
 
 from penstock.base import cooperative_yield
-from penstock.broker.api.groups.offset_commit import offset_commit
+from penstock.broker.api.groups.offsets import offset_commit
 from penstock.coordinator import group_lag
 from penstock.coordinator.group_lag import Behind, GroupLag, GroupWatch
-from penstock.coordinator.queues.gauges import NAMES_MAX, OTHERS
+from penstock.coordinator.queues.queue_metrics import NAMES_MAX, OTHERS
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

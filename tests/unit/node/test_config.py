@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.configs.configs import InvalidConfig
+from penstock.cluster.configs.effective_configs import InvalidConfig
 from penstock.node.config import NodeConfig, load, read_file
 from penstock.runtime.etcd.config import EtcdConfig
 

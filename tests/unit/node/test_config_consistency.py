@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.cluster.configs.config_types import InvalidConfig
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.node.config_consistency import check_together
 
 TOKENS = {

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from penstock.base.errors import Corrupt
-from penstock.cluster.configs.configs import InvalidConfig
+from penstock.cluster.configs.effective_configs import InvalidConfig
 from penstock.log.files import seal, write_durably
 from penstock.log.log import CleanState
 from penstock.node.data_directory import (

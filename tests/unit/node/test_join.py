@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from penstock.base.ports import Put, Store
-from penstock.cluster.configs.configs import InvalidConfig
+from penstock.cluster.configs.effective_configs import InvalidConfig
 from penstock.cluster.metadata import store_keys
 from penstock.node.config import NodeConfig
 from penstock.node.data_directory import META, Meta

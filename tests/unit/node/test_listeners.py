@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig
+from penstock.cluster.configs.effective_configs import BrokerConfigs, InvalidConfig
 from penstock.node.listeners import (
     ListenerEndpoint,
     Protocol,

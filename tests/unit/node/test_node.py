@@ -13,7 +13,7 @@ import pytest
 
 from penstock.broker.api.data.fetch_sessions import Followed
 from penstock.cluster.configs import config_changes
-from penstock.cluster.configs.configs import InvalidConfig, Scope
+from penstock.cluster.configs.effective_configs import InvalidConfig, Scope
 from penstock.cluster.metadata import topics
 from penstock.node import data_directory
 from penstock.node.config import NodeConfig

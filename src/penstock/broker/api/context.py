@@ -23,7 +23,7 @@ from penstock.broker.api.queues.share_sessions import ShareSessions
 from penstock.broker.api.quota import Meter
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.broker.api.security.failed_logins import FailedLogins
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.controller.recent_failures import RecentFailures
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.membership import ClusterMembership

@@ -15,7 +15,7 @@ from collections.abc import Container, Iterator
 
 from penstock.base.errors import ErrorCode
 from penstock.base.metrics import AGE_BUCKETS, Catalogue, Counter, Histogram
-from penstock.cluster.controller.elections import Election
+from penstock.cluster.controller.leader_elections import Election
 from penstock.cluster.metadata.image import TopicImage
 
 NAMED_MAX = 200

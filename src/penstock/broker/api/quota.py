@@ -26,7 +26,7 @@ from penstock.base.ports import Buffer
 from penstock.broker.api.call import Call, ClientConnection, Prepared
 from penstock.broker.api.metrics import Metrics
 from penstock.broker.api.route_row import Operation
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata.image import EMPTY, Image
 from penstock.security.acl_types import NODE_USER
 from penstock.security.quotas import CLIENT_KINDS, QuotaKind, QuotaMeters, Quotas

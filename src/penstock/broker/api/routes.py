@@ -13,7 +13,7 @@ from penstock.broker.api.admin.internal_requests import append_audit, ask_regist
 from penstock.broker.api.data import list_offsets, metadata, producers
 from penstock.broker.api.data.fetch import fetch
 from penstock.broker.api.data.produce import produce
-from penstock.broker.api.groups import admin, membership, offset_commit, transactions
+from penstock.broker.api.groups import admin, membership, offsets, transactions
 from penstock.broker.api.queues import admin as queue_admin
 from penstock.broker.api.queues import share_offsets
 from penstock.broker.api.queues.peer_requests import (
@@ -54,8 +54,8 @@ ROUTES: tuple[Route, ...] = (
     _row(1, fetch, TOPIC, Operation.READ),
     _row(2, list_offsets.list_offsets, TOPIC, Operation.DESCRIBE),
     _row(3, metadata.metadata, TOPIC, Operation.DESCRIBE),
-    _row(8, offset_commit.offset_commit, GROUP, Operation.READ, ReplyOrder.PIPELINED),
-    _row(9, offset_commit.offset_fetch, GROUP, Operation.DESCRIBE),
+    _row(8, offsets.offset_commit, GROUP, Operation.READ, ReplyOrder.PIPELINED),
+    _row(9, offsets.offset_fetch, GROUP, Operation.DESCRIBE),
     _row(10, membership.find_coordinator, GROUP, Operation.DESCRIBE),
     _row(11, membership.member_request, GROUP, Operation.READ),
     _row(12, membership.heartbeat, GROUP, Operation.READ, ReplyOrder.PIPELINED),
@@ -74,7 +74,7 @@ ROUTES: tuple[Route, ...] = (
     _row(25, transactions.add_offsets_to_txn, TXN, Operation.WRITE),
     _row(26, transactions.end_txn, TXN, Operation.WRITE),
     _row(27, transactions.write_txn_markers, CLUSTER, Operation.CLUSTER_ACTION),
-    _row(28, offset_commit.txn_offset_commit, TXN, Operation.WRITE),
+    _row(28, offsets.txn_offset_commit, TXN, Operation.WRITE),
     _row(29, acls.describe_acls, CLUSTER, Operation.DESCRIBE),
     _row(30, acls.create_acls, CLUSTER, Operation.ALTER),
     _row(31, acls.delete_acls, CLUSTER, Operation.ALTER),
@@ -89,7 +89,7 @@ ROUTES: tuple[Route, ...] = (
     _row(44, configs.incremental_alter_configs, TOPIC, Operation.ALTER_CONFIGS),
     _row(45, elections.alter_partition_reassignments, CLUSTER, Operation.ALTER),
     _row(46, elections.list_partition_reassignments, CLUSTER, Operation.DESCRIBE),
-    _row(47, offset_commit.offset_delete, GROUP, Operation.DELETE),
+    _row(47, offsets.offset_delete, GROUP, Operation.DELETE),
     _row(48, quotas.describe_client_quotas, CLUSTER, Operation.DESCRIBE_CONFIGS),
     _row(49, quotas.alter_client_quotas, CLUSTER, Operation.ALTER_CONFIGS),
     _row(50, users.describe_user_scram_credentials, CLUSTER, Operation.DESCRIBE),

@@ -165,7 +165,7 @@ def judge_clock(state: int, error_ms: float) -> Check:
 
 def check_config(path: str | None) -> Check:
     """Loads the node's config file as the node does."""
-    from penstock.cluster.configs.configs import InvalidConfig
+    from penstock.cluster.configs.effective_configs import InvalidConfig
     from penstock.node.config import load
 
     if path is None:

@@ -1,7 +1,7 @@
 """`penstock cluster recover-metadata`: rebuilds lost metadata from the nodes' state and logs.
 
 The operator runs it for every node while none runs; without --yes it only shows the plan.
-`penstock.node.metadata_recovery` and `penstock.cluster.metadata.recovery` do the work.
+`penstock.node.metadata_recovery` and `penstock.cluster.metadata.metadata_rebuild` do the work.
 """
 
 from __future__ import annotations

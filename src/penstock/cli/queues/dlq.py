@@ -41,8 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from penstock.client.consumer.consumer import Consumer
-    from penstock.client.dead_letters.message import DeadLetterFilter, DeadLetterMessage
-    from penstock.client.dead_letters.topics import DeadLetterKinds, DeadLetterTopic
+    from penstock.client.dead_letters.filters import DeadLetterFilter
+    from penstock.client.dead_letters.grouping import DeadLetterKinds
+    from penstock.client.dead_letters.message import DeadLetterMessage
+    from penstock.client.dead_letters.topics import DeadLetterTopic
     from penstock.client.list_offsets import OffsetSpan
     from penstock.client.metadata import TopicPartition
 
@@ -217,7 +219,7 @@ async def _read(
 ) -> tuple[list[DeadLetterMessage], bool]:
     from contextlib import aclosing
 
-    from penstock.client.dead_letters.open import open_dead_letters
+    from penstock.client.dead_letters.open_messages import open_dead_letters
 
     topic = await dead_letter_topic(session, name)
     found: list[DeadLetterMessage] = []
@@ -273,7 +275,7 @@ def show(topic: str, message: str, payload_only: bool, brokers: str, format: Out
     penstock dlq show orders.dlq 0:15
     penstock dlq show orders.dlq 0:15 --payload-only > payload.json
     """
-    from penstock.client.dead_letters.message import DeadLetterFilter
+    from penstock.client.dead_letters.filters import DeadLetterFilter
 
     wanted = DeadLetterFilter(ids=frozenset({parse_message_id(message)}))
     messages, _ = run(brokers, lambda session: _read(session, topic, wanted, 1))
@@ -349,8 +351,9 @@ def stats(topic: str, by: str, brokers: str, format: OutputFormat, **chosen: Any
 
     async def work(session: CommandSession) -> DeadLetterKinds:
         from penstock.cli.terminal.progress import Progress
-        from penstock.client.dead_letters.open import open_dead_letters
-        from penstock.client.dead_letters.topics import DeadLetterKinds, describe_dead_letter_topic
+        from penstock.client.dead_letters.grouping import DeadLetterKinds
+        from penstock.client.dead_letters.open_messages import open_dead_letters
+        from penstock.client.dead_letters.topics import describe_dead_letter_topic
 
         name = await dead_letter_topic(session, topic)
         total = (await describe_dead_letter_topic(session.cluster, name)).messages

@@ -13,7 +13,8 @@ from penstock.cli.terminal.session import CommandSession, require_topics
 from penstock.cli.terminal.time_ranges import parse_times
 
 if TYPE_CHECKING:
-    from penstock.client.dead_letters.message import DeadLetterFilter, DeadLetterMessage
+    from penstock.client.dead_letters.filters import DeadLetterFilter
+    from penstock.client.dead_letters.message import DeadLetterMessage
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,7 +79,7 @@ def filter_of(
     redrives_max: int | None,
 ) -> DeadLetterFilter:
     """Parses the filter options, and reports errors before connecting."""
-    from penstock.client.dead_letters.message import DeadLetterFilter
+    from penstock.client.dead_letters.filters import DeadLetterFilter
 
     name, colon, value = (header or "").partition(":")
     failed_from, failed_until = parse_times("--failed", failed)
@@ -128,7 +129,7 @@ def _source(text: str | None) -> tuple[str, int | None, tuple[int, int | None] |
 
 async def dead_letter_topic(session: CommandSession, name: str) -> str:
     """Returns the dead-letter topic for a name: `orders` also stands for `orders.dlq`."""
-    from penstock.client.dead_letters.open import SUFFIX
+    from penstock.client.dead_letters.open_messages import SUFFIX
     from penstock.client.dead_letters.topics import dead_letter_topic_names
 
     if not name.endswith(SUFFIX):

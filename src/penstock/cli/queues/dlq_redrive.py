@@ -26,7 +26,8 @@ from penstock.cli.terminal.output import OutputFormat, format_option, print_data
 from penstock.cli.terminal.session import CommandSession, brokers_option, require_topics, run
 
 if TYPE_CHECKING:
-    from penstock.client.dead_letters.message import DeadLetterFilter, DeadLetterMessage
+    from penstock.client.dead_letters.filters import DeadLetterFilter
+    from penstock.client.dead_letters.message import DeadLetterMessage
     from penstock.client.dead_letters.redrive import RedriveReport, RedriveRequest
     from penstock.client.metadata import TopicPartition
 
@@ -199,7 +200,7 @@ async def _preview(
     purges: bool = False,
 ) -> Preview:
     from penstock.cli.terminal.progress import Progress
-    from penstock.client.dead_letters.open import open_dead_letters
+    from penstock.client.dead_letters.open_messages import open_dead_letters
     from penstock.client.dead_letters.redrive import target_partition
 
     preview = Preview()
@@ -286,7 +287,7 @@ async def _delete_settled(session: CommandSession, topic: str) -> None:
     """Deletes the records before the first open message of each partition."""
     from penstock.client.admin.admin import Admin
     from penstock.client.admin.queues import inspect
-    from penstock.client.dead_letters.open import DEAD_LETTERS
+    from penstock.client.dead_letters.open_messages import DEAD_LETTERS
     from penstock.client.list_offsets import partitions_of
 
     places = await partitions_of(session.cluster, topic)

@@ -213,7 +213,7 @@ def _numbers(resource: Resource, operations: tuple[str, ...]) -> list[int]:
 
 def _of_redriver(topics: list[Resource]) -> list[tuple[Resource, str]]:
     """Returns the further permissions of a redrive: cursor, dead-letter group and history topic."""
-    from penstock.client.dead_letters.open import CURSOR_PREFIX, DEAD_LETTERS, cursor_group
+    from penstock.client.dead_letters.open_messages import CURSOR_PREFIX, DEAD_LETTERS, cursor_group
     from penstock.client.dead_letters.redrive import AUDIT
 
     audit = Resource(ResourceType.TOPIC, AUDIT)

@@ -21,7 +21,7 @@ from penstock.cli.terminal.session import CommandSession, brokers_option, requir
 from penstock.cli.terminal.time_ranges import parse_times
 
 if TYPE_CHECKING:
-    from penstock.client.dead_letters.message import DeadLetterFilter
+    from penstock.client.dead_letters.filters import DeadLetterFilter
     from penstock.client.dead_letters.redrive import RedriveReport
     from penstock.jobs.skew import Skew
     from penstock.jobs.triage import Runs
@@ -250,7 +250,7 @@ def triage(
 
 
 async def _open_runs(session: CommandSession, given: str) -> tuple[str, Runs]:
-    from penstock.client.dead_letters.open import open_offsets
+    from penstock.client.dead_letters.open_messages import open_offsets
 
     name = await dead_letter_topic(session, given)
     places = open_offsets(session.cluster, name)

@@ -35,8 +35,9 @@ from penstock.client.admin.admin import TOPIC, Admin
 from penstock.client.admin.queues import finish
 from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import Committed, committed_offsets
-from penstock.client.dead_letters.message import REDRIVES, DeadLetterFilter, DeadLetterMessage
-from penstock.client.dead_letters.open import (
+from penstock.client.dead_letters.filters import DeadLetterFilter
+from penstock.client.dead_letters.message import REDRIVES, DeadLetterMessage
+from penstock.client.dead_letters.open_messages import (
     DEAD_LETTERS,
     cursor_group,
     decode_settled_offsets,

@@ -4,7 +4,7 @@ Off until `authorizer.class.name` names one (any name means ours): then every pr
 everything. Follows the image: a change of ACLs or configs is in force from the next request on.
 """
 
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata.image import Image
 from penstock.security.acl_types import NODE_USER, WILDCARD, Operation, ResourceType
 from penstock.security.acls import AccessControl

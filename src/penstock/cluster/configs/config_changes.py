@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Delete, Put, Store, StoreEntry
 from penstock.cluster.configs.config_types import UpdateMode, split_list
-from penstock.cluster.configs.configs import (
+from penstock.cluster.configs.effective_configs import (
     BrokerConfigs,
     ConfigType,
     InvalidConfig,

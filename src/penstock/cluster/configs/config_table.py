@@ -4,7 +4,7 @@ Owns: name, type, default, limits, documentation, synonyms and mutability of eve
 Invariants: names, types and limits are Kafka 4.3's; a topic config's `synonyms` are the broker
 configs that supply its default, in Kafka's order. A row says so if its default differs from
 Kafka's. `flush.policy` is Penstock's own.
-Elsewhere: reading values (`config_types`) and choosing between them (`configs`).
+Elsewhere: reading values (`config_types`) and choosing between them (`effective_configs`).
 """
 
 from collections.abc import Iterable

@@ -4,7 +4,7 @@ Owns: the row type of `config_table`, the validators, and parsing. A config's va
 (that is how Kafka's admin APIs carry it) and is parsed here, once, into a Python value.
 Invariant: `parse` accepts exactly what Kafka 4.3 accepts for the same row, and refuses with Kafka's
 wording, because tools show that wording to users.
-Elsewhere: the rows (`config_table`), and the value in force (`configs`).
+Elsewhere: the rows (`config_table`), and the value in force (`effective_configs`).
 """
 
 import enum

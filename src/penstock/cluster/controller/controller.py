@@ -2,8 +2,8 @@
 
 The node that holds `/controller` removes dead brokers, elects leaders, finishes moves of replicas,
 moves leadership back to preferred replicas, and cleans up deleted topics. Pure functions decide
-(`elections`, `reassignment`); this module competes for the controller key, notices changes, and
-commits.
+(`leader_elections`, `reassignment`); this module competes for the controller key, notices changes,
+and commits.
 
 Owns: the key `/controller`, and this node's evidence that other nodes are dead.
 Invariants:
@@ -31,10 +31,10 @@ from collections.abc import Callable, Sequence
 from penstock.base.errors import Refused
 from penstock.base.ports import Delete, Expect, Put, Store
 from penstock.base.retry import Retry
-from penstock.cluster.configs.configs import BrokerConfigs
-from penstock.cluster.controller import elections, partition_updates, topic_deletion
+from penstock.cluster.configs.effective_configs import BrokerConfigs
+from penstock.cluster.controller import leader_elections, partition_updates, topic_deletion
 from penstock.cluster.controller.controller_decisions import ControllerDecisions, balance
-from penstock.cluster.controller.elections import Election
+from penstock.cluster.controller.leader_elections import Election
 from penstock.cluster.controller.partition_updates import (
     STORE_ERRORS,
     Changed,
@@ -292,7 +292,7 @@ def count_elections(
     for update, outcome in zip(updates, outcomes, strict=True):
         if not isinstance(outcome, Changed):
             continue
-        kind = elections.kind_of(outcome.before, outcome.after)
+        kind = leader_elections.kind_of(outcome.before, outcome.after)
         if kind is Election.NONE:
             continue
         count(kind)

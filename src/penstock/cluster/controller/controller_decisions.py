@@ -5,16 +5,21 @@ every one is, costs a comparison when its topic changes and nothing otherwise. W
 added or removed, or loses its link to another, or a config changes, all partitions are checked.
 Invariant: an update is decided again until an image shows it done: a changed record is checked
 again, and `forget` and `is_unfinished` cause a check of everything.
-Elsewhere: the rules (`elections`, `reassignment`), applying updates (`partition_updates`).
+Elsewhere: the rules (`leader_elections`, `reassignment`), applying updates (`partition_updates`).
 """
 
 import functools
 from collections.abc import Iterator, Mapping
 
 from penstock.base.ids import TopicId
-from penstock.cluster.configs.configs import BrokerConfigs
-from penstock.cluster.controller import elections, reassignment
-from penstock.cluster.controller.elections import NO_BROKEN_LINKS, BrokenLinks, Brokers, Rules
+from penstock.cluster.configs.effective_configs import BrokerConfigs
+from penstock.cluster.controller import leader_elections, reassignment
+from penstock.cluster.controller.leader_elections import (
+    NO_BROKEN_LINKS,
+    BrokenLinks,
+    Brokers,
+    Rules,
+)
 from penstock.cluster.controller.partition_updates import PartitionUpdate, UpdateFunction
 from penstock.cluster.metadata.image import Image, TopicImage
 from penstock.cluster.metadata.store_keys import PartitionRecord
@@ -94,7 +99,7 @@ class ControllerDecisions:
         if known is None or known[0] is not topic.configs:
             known = self._rules[topic.name] = (
                 topic.configs,
-                elections.rules_of(topic, self._configs),
+                leader_elections.rules_of(topic, self._configs),
             )
         return known[1]
 
@@ -129,7 +134,7 @@ def next_state(
 ) -> PartitionRecord | None:
     """The controller's next record: a finished move, or the outcome of an election."""
     finished = reassignment.finish(record, brokers, rules)
-    return finished or elections.adapt(record, brokers, rules, broken_links)
+    return finished or leader_elections.adapt(record, brokers, rules, broken_links)
 
 
 def cached_decision(
@@ -143,7 +148,7 @@ def cached_decision(
 
 def balance(image: Image, broken_links: BrokenLinks = NO_BROKEN_LINKS) -> list[PartitionUpdate]:
     """Updates that move leadership back to preferred replicas, unless those have broken links."""
-    decide = functools.partial(elections.prefer, brokers=image.brokers)
+    decide = functools.partial(leader_elections.prefer, brokers=image.brokers)
     updates = [
         PartitionUpdate(topic, index, decide)
         for topic in image.topics.values()

@@ -10,7 +10,7 @@ retry.
 Invariants: no transaction has more than `COMMIT_CHANGES_MAX` guards or changes. The first record of
 a partition is also guarded by its topic's record, so that no key is left behind for a topic that
 was deleted meanwhile.
-Elsewhere: the decisions (`elections`, `reassignment`).
+Elsewhere: the decisions (`leader_elections`, `reassignment`).
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import parse_topic_id
 from penstock.base.ports import COMMIT_CHANGES_MAX, Expect, Put, Store, UnknownResult
 from penstock.base.retry import Retry
-from penstock.cluster.configs.configs import BrokerConfigs
-from penstock.cluster.controller import elections
+from penstock.cluster.configs.effective_configs import BrokerConfigs
+from penstock.cluster.controller import leader_elections
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import TopicImage
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
@@ -116,10 +116,10 @@ async def leave(
     topic = image.topics.get(name)
     if topic is None:
         return
-    rules = elections.rules_of(topic, configs)
+    rules = leader_elections.rules_of(topic, configs)
 
     def decide(record: PartitionRecord) -> PartitionRecord | None:
-        return elections.without(record, node_id, image.brokers, rules)
+        return leader_elections.without(record, node_id, image.brokers, rules)
 
     # Not as a chunk: the image may be older than the record.
     outcome = await _change_one(store, PartitionUpdate(topic, index, decide), ())

@@ -9,7 +9,7 @@ returns to the replicas before the move.
 Invariants: while a move is under way `adding` and `removing` are disjoint subsets of `replicas`; no
 replica is removed before enough others have its records; a move that is started again with another
 target replaces the first one, and copies that were started for it are removed.
-Elsewhere: the leader (`elections`), copying at a bounded rate (`fetchers`, `throttle`).
+Elsewhere: the leader (`leader_elections`), copying at a bounded rate (`fetchers`, `throttle`).
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.cluster.controller.elections import Brokers, Rules, adapt, reconciled
+from penstock.cluster.controller.leader_elections import Brokers, Rules, adapt, reconciled
 from penstock.cluster.metadata.store_keys import NO_LEADER, PartitionRecord
 
 

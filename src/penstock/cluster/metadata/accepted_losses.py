@@ -9,7 +9,7 @@ write to the data directory can accept a loss, and after a crash in the middle i
 from collections.abc import Iterable
 
 from penstock.base.ports import Disk
-from penstock.cluster.controller.elections import is_last_choice
+from penstock.cluster.controller.leader_elections import is_last_choice
 from penstock.cluster.metadata.store_keys import PartitionRecord
 from penstock.log import files
 

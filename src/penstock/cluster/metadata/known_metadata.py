@@ -7,8 +7,8 @@ key, what never goes back in one history: the revision that last changed a key, 
 next producer id.
 
 `KnownMetadata` is the content of the file: the persistent part of the keyspace, as of one revision.
-Secrets are not in it: users, the cluster's secret, configs that are passwords. `recovery` makes a
-store from it.
+Secrets are not in it: users, the cluster's secret, configs that are passwords. `metadata_rebuild`
+makes a store from it.
 
 File of the metadata that a node has seen in the store: `known-metadata`. One small file,
 protected by a CRC and replaced as a whole. It is persisted before anything that depends on it: a
@@ -31,7 +31,7 @@ import msgspec
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId, parse_topic_id, show_topic_id
 from penstock.base.ports import Disk, Workers
-from penstock.cluster.configs.configs import ConfigType, InvalidConfig, Scope, find
+from penstock.cluster.configs.effective_configs import ConfigType, InvalidConfig, Scope, find
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import EMPTY, Image, path_of
 from penstock.cluster.metadata.store_keys import (
@@ -66,7 +66,7 @@ class KnownMetadata(msgspec.Struct, frozen=True):
     cluster_id: str = ""
     revision: int = 0
     recovered: str = ""
-    """Recovery that the store had been through; see `recovery`."""
+    """Recovery that the store had been through; see `metadata_rebuild`."""
     next_producer_id: int = 0
     entries: dict[str, KnownKey] = {}
 

@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from penstock.base.errors import Refused
 from penstock.base.ports import Delete, Expect, Put, Store, UnknownResult
 from penstock.base.retry import Retry
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.store_keys import BrokerRecord, LifeRecord

@@ -16,7 +16,7 @@ Invariants:
   the image, so after a lost commit, or a lease that ended, it is written again;
 - a report counts for the two incarnations that it names, and as long as its author's lease.
 
-Elsewhere: consequences for leaders (`elections`) and for ISRs (`isr`).
+Elsewhere: consequences for leaders (`leader_elections`) and for ISRs (`isr`).
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from penstock.base.errors import Refused
 from penstock.base.ports import Delete, Expect, Put, Random, Store, UnknownResult
 from penstock.base.retry import Backoff
-from penstock.cluster.configs.configs import BrokerConfigs
-from penstock.cluster.controller.elections import BrokenLinks, Brokers
+from penstock.cluster.configs.effective_configs import BrokerConfigs
+from penstock.cluster.controller.leader_elections import BrokenLinks, Brokers
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.membership import ClusterMembership
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID, TopicId, parse_topic_id, show_topic_id
 from penstock.base.ports import Delete, Put, Random, Store, StoreEntry
-from penstock.cluster.configs.configs import (
+from penstock.cluster.configs.effective_configs import (
     BrokerConfigs,
     InvalidConfig,
     Scope,

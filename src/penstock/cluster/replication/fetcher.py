@@ -40,7 +40,7 @@ from penstock.base.errors import ErrorCode, PeerError
 from penstock.base.retry import Backoff
 from penstock.client.connection import Connection
 from penstock.client.errors import check
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.replication.peer_connections import PEER_ERRORS, PeerConnections
 from penstock.cluster.replication.replica_follower import (
     NOT_ASKED,

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from penstock.base.errors import PeerError
 from penstock.base.ports import Random, WallClock, Workers
 from penstock.client.errors import check
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import NO_LEADER, Incarnation
 from penstock.cluster.replication.fetcher import Fetcher

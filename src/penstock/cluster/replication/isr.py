@@ -2,7 +2,7 @@
 
 Owns: the periodic check for lagging and caught-up replicas, and the proposals: one compare-and-swap
 on each partition's record, many partitions in one transaction. `leader_state` decides the ISR, and
-the replicas that count meanwhile; `elections` derives the next ISR and ELR.
+the replicas that count meanwhile; `leader_elections` derives the next ISR and ELR.
 
 Invariants:
 - the members of a proposal count for the high watermark before it is sent. They count until the
@@ -14,9 +14,9 @@ Invariants:
 
 Further changes that this module makes: a replica whose log is offline leaves the ISR, and its
 leadership, if another replica is left; one that has lost records leaves in any case
-(`elections.must_leave`). A replica that cannot be written for now, because its disk is full, leaves
-if enough are left. A node that may not continue its own past leader epoch asks for a new one
-(`partitions`).
+(`leader_elections.must_leave`). A replica that cannot be written for now, because its disk is
+full, leaves if enough are left. A node that may not continue its own past leader epoch asks for a
+new one (`partitions`).
 
 Elsewhere: dead brokers (`controller`), which are removed from ISRs without this module.
 """
@@ -31,8 +31,8 @@ from msgspec.structs import replace
 from penstock.base.errors import Refused
 from penstock.base.ports import Expect, Put, Store, UnknownResult
 from penstock.base.retry import Retry
-from penstock.cluster.configs.configs import BrokerConfigs
-from penstock.cluster.controller import elections, partition_updates
+from penstock.cluster.configs.effective_configs import BrokerConfigs
+from penstock.cluster.controller import leader_elections, partition_updates
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import TopicImage
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
@@ -159,7 +159,7 @@ class IsrMaintenance:
         """True while this replica takes no records, for now or for good, and can be spared."""
         record, brokers = partition.record, self._watcher.image.brokers
         if partition.log.is_lost:
-            return elections.must_leave(record, self._node_id)
+            return leader_elections.must_leave(record, self._node_id)
         is_offline = partition.log.offline is not None
         if self._node_id in record.isr:
             eligible = record.isr + record.elr if is_offline else record.isr
@@ -176,8 +176,8 @@ class IsrMaintenance:
         topic = self._topic_of(partition)
         if topic is None:
             return False
-        rules = elections.rules_of(topic, self._configs)
-        return others >= elections.effective_min_isr(rules.min_isr, record)
+        rules = leader_elections.rules_of(topic, self._configs)
+        return others >= leader_elections.effective_min_isr(rules.min_isr, record)
 
     def _should_reclaim(self, partition: Partition) -> bool:
         record = partition.record
@@ -225,7 +225,7 @@ class IsrMaintenance:
             self._watcher.image.brokers,
             self._unreachable_nodes(),
         )
-        return elections.with_isr(record, wanted, leader_state.min_isr)
+        return leader_elections.with_isr(record, wanted, leader_state.min_isr)
 
     def _guards(self, before: PartitionRecord, after: PartitionRecord) -> list[Expect]:
         """Guards a new ISR member, or the leader of a new epoch, by its present registration."""

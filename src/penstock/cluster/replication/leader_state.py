@@ -18,13 +18,13 @@ Invariants:
   node (`peer_reachability`) has less time; twice that if no majority would be left, for then
   another node may be about to become leader.
 
-Elsewhere: proposals (`isr`), the meaning of ISR and ELR for elections (`elections`).
+Elsewhere: proposals (`isr`), the meaning of ISR and ELR for elections (`leader_elections`).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.cluster.controller.elections import effective_min_isr, majority
+from penstock.cluster.controller.leader_elections import effective_min_isr, majority
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
 
 UNKNOWN = -1

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ports import Disk, WallClock, Workers
-from penstock.cluster.controller.elections import may_go_back
+from penstock.cluster.controller.leader_elections import may_go_back
 from penstock.cluster.replication.partition import Partition
 from penstock.log.config import LogConfig
 from penstock.log.encryption import key_file

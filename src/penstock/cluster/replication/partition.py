@@ -25,7 +25,7 @@ from typing import Protocol
 from penstock.base.append_times import AppendTimes
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
-from penstock.cluster.controller.elections import majority
+from penstock.cluster.controller.leader_elections import majority
 from penstock.cluster.metadata.store_keys import PartitionRecord
 from penstock.cluster.replication.leader_state import LeaderState
 from penstock.log.config import LogConfig

@@ -21,7 +21,7 @@ from dataclasses import replace
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
 from penstock.base.ports import Disk, Store, WallClock, Workers
-from penstock.cluster.configs.configs import BrokerConfigs, TopicConfig, resolve_topic
+from penstock.cluster.configs.effective_configs import BrokerConfigs, TopicConfig, resolve_topic
 from penstock.cluster.metadata import accepted_losses
 from penstock.cluster.metadata.image import INTERNAL_TOPICS, Image, TopicImage
 from penstock.cluster.metadata.known_metadata import Remember, remember_nothing

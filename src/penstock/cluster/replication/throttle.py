@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from penstock.base.token_bucket import TokenBucket
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.replication.replica_follower import FollowedPartition, ReplicaFollower
 

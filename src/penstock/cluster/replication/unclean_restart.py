@@ -2,8 +2,8 @@
 
 Without a clean-shutdown marker it is unknown which of the last records reached the disk. So the
 node leaves the ISR and the ELR of its partitions before it may lead again
-(`elections.after_unclean_restart` decides of which). It does so itself while it is not registered.
-Then no leader can add it back meanwhile, because an ISR grows only under the guard of a
+(`leader_elections.after_unclean_restart` decides of which). It does so itself while it is not
+registered. Then no leader can add it back meanwhile, because an ISR grows only under the guard of a
 registration. Once it has registered, everything that the image says of this node was written after
 its restart.
 
@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection
 from penstock.base.errors import Refused
 from penstock.base.ports import Store
 from penstock.base.retry import Retry
-from penstock.cluster.configs.configs import BrokerConfigs
-from penstock.cluster.controller import elections, partition_updates
+from penstock.cluster.configs.effective_configs import BrokerConfigs
+from penstock.cluster.controller import leader_elections, partition_updates
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image, load
 from penstock.cluster.metadata.store_keys import PartitionRecord
@@ -67,7 +67,7 @@ async def withdraw_lost(
                     _without_lost,
                     node_id=node_id,
                     brokers=image.brokers,
-                    rules=elections.rules_of(topic, configs),
+                    rules=leader_elections.rules_of(topic, configs),
                 )
                 changes.append(partition_updates.PartitionUpdate(topic, index, decide))
         return changes
@@ -81,21 +81,26 @@ async def withdraw_lost(
 def _after_unclean_restart(
     record: PartitionRecord,
     node_id: int,
-    brokers: elections.Brokers,
-    rules: elections.Rules,
+    brokers: leader_elections.Brokers,
+    rules: leader_elections.Rules,
     is_empty: bool,
     is_old: bool,
 ) -> PartitionRecord | None:
     is_empty = is_empty or (is_old and len(record.replicas) > 1)
-    return elections.after_unclean_restart(record, node_id, brokers, rules, is_empty=is_empty)
+    return leader_elections.after_unclean_restart(
+        record, node_id, brokers, rules, is_empty=is_empty
+    )
 
 
 def _without_lost(
-    record: PartitionRecord, node_id: int, brokers: elections.Brokers, rules: elections.Rules
+    record: PartitionRecord,
+    node_id: int,
+    brokers: leader_elections.Brokers,
+    rules: leader_elections.Rules,
 ) -> PartitionRecord | None:
-    if not elections.must_leave(record, node_id):
+    if not leader_elections.must_leave(record, node_id):
         return None
-    return elections.without(record, node_id, brokers, rules)
+    return leader_elections.without(record, node_id, brokers, rules)
 
 
 async def _apply_all(
@@ -127,7 +132,7 @@ def _changes(
             _after_unclean_restart,
             node_id=node_id,
             brokers=image.brokers,
-            rules=elections.rules_of(topic, configs),
+            rules=leader_elections.rules_of(topic, configs),
             is_empty=is_empty,
             is_old=is_old,
         )

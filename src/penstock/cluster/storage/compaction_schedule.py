@@ -26,7 +26,7 @@ from penstock.base.cooperative_yield import CooperativeYield
 from penstock.base.errors import Corrupt, Refused
 from penstock.base.ports import Disk, WallClock, Workers
 from penstock.base.retry import bound_s
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.replication.partition import Partition
 from penstock.cluster.replication.partitions import Partitions
 from penstock.cluster.storage.housekeeping import Housekeeping

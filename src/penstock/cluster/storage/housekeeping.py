@@ -25,7 +25,7 @@ from collections.abc import Callable
 
 from penstock.base.errors import Corrupt, Refused
 from penstock.base.ports import Disk, WallClock, Workers
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.replication.partition import Partition
 from penstock.cluster.replication.partitions import Partitions
 from penstock.cluster.storage.write_pressure import slowness

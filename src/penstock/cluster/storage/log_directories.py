@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from penstock.base.errors import Refused
 from penstock.base.ids import NodeId, TopicId, show_topic_id
 from penstock.base.ports import Disk, Store, UnknownResult, WallClock, Workers
-from penstock.cluster.configs.configs import TopicConfig
+from penstock.cluster.configs.effective_configs import TopicConfig
 from penstock.cluster.controller import topic_deletion
 from penstock.cluster.metadata.image import Image, TopicImage
 from penstock.log.encryption import key_file

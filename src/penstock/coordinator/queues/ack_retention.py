@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable
 
 from penstock.base.errors import Corrupt, Refused
 from penstock.base.ports import WallClock
-from penstock.cluster.configs.configs import BrokerConfigs, topic_value
+from penstock.cluster.configs.effective_configs import BrokerConfigs, topic_value
 from penstock.cluster.metadata.image import TopicImage
 from penstock.cluster.replication.partition import Partition
 from penstock.cluster.storage.housekeeping import Housekeeping

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Iterable
 
 from penstock.base.errors import Corrupt, Refused
-from penstock.cluster.configs.configs import BrokerConfigs, topic_value
+from penstock.cluster.configs.effective_configs import BrokerConfigs, topic_value
 from penstock.cluster.replication.partition import Partition
 from penstock.cluster.storage.write_pressure import Full, PartitionKey, Policy
 from penstock.coordinator.groups_by_topic import GroupPosition, Positions

@@ -23,7 +23,7 @@ from penstock.base.ids import TopicId
 from penstock.base.ports import Random, Store, UnknownResult
 from penstock.base.retry import Retry
 from penstock.cluster.configs import config_changes
-from penstock.cluster.configs.configs import BrokerConfigs, Scope, resolve_topic
+from penstock.cluster.configs.effective_configs import BrokerConfigs, Scope, resolve_topic
 from penstock.cluster.metadata import topics
 from penstock.cluster.metadata.image import TopicImage
 from penstock.cluster.metadata.producer_ids import ProducerIds

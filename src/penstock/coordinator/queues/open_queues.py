@@ -20,7 +20,7 @@ import msgspec
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import TopicId
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata.image import Image, TopicImage
 from penstock.cluster.replication.partition import Partition
 from penstock.coordinator.queues.dead_letter_writer import DeadLetterWriter

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.cluster.configs.config_types import Value, parse, reset_duration_ms
-from penstock.cluster.configs.configs import BrokerConfigs, describe_group, topic_value
+from penstock.cluster.configs.effective_configs import BrokerConfigs, describe_group, topic_value
 from penstock.cluster.metadata.image import INTERNAL_TOPICS, Image, TopicImage
 from penstock.state.queues.policy import Order, QueuePolicy
 

@@ -21,7 +21,7 @@ from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.base.ids import TopicId, show_topic_id
 from penstock.base.state_machine import Decision, Token
 from penstock.client.errors import code_of
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.replication.peer_connections import PEER_ERRORS
 from penstock.coordinator.runtime.batched_rpc import BatchedRpc, check_count

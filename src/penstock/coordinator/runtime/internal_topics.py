@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, Store, UnknownResult
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata import store_keys, topics
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.topics import NewTopic

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.client.dead_letters.message import DeadLetterFilter
+from penstock.client.dead_letters.filters import DeadLetterFilter
 from penstock.client.dead_letters.redrive import RedrivenRecord, RedriveReport
 from penstock.gateway.core.background_jobs import RUNNING, BackgroundJob, ProgressCallback
 from penstock.gateway.core.dead_letters import DEAD_LETTERS_MAX

@@ -6,7 +6,7 @@ that).
 
 from penstock.cluster.configs.config_table import TOPIC_CONFIGS
 from penstock.cluster.configs.config_types import Value
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata.image import Image, TopicImage
 from penstock.cluster.metadata.store_keys import FanoutRecord, SubscriptionRecord, UserRecord
 from penstock.coordinator.groups_by_topic import PositionKind

@@ -28,8 +28,10 @@ from penstock.client.admin.queues import finish, list_queues, make_available, un
 from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import commit_offsets
 from penstock.client.consumer.record_counts import count_records
-from penstock.client.dead_letters.message import DeadLetterFilter, DeadLetterMessage
-from penstock.client.dead_letters.open import DEAD_LETTERS, open_dead_letters
+from penstock.client.dead_letters.filters import DeadLetterFilter
+from penstock.client.dead_letters.grouping import ASPECTS, DeadLetterKinds
+from penstock.client.dead_letters.message import DeadLetterMessage
+from penstock.client.dead_letters.open_messages import DEAD_LETTERS, open_dead_letters
 from penstock.client.dead_letters.redrive import (
     RedrivenRecord,
     Redriver,
@@ -44,19 +46,14 @@ from penstock.client.dead_letters.replay import (
     replay_share_group,
     unfinished_copy,
 )
-from penstock.client.dead_letters.topics import (
-    ASPECTS,
-    DeadLetterKinds,
-    DeadLetterTopic,
-    describe_dead_letter_topic,
-)
+from penstock.client.dead_letters.topics import DeadLetterTopic, describe_dead_letter_topic
 from penstock.client.list_offsets import OffsetSpan, partitions_of, resolve
 from penstock.client.metadata import TopicPartition
 from penstock.client.offset_syntax import OffsetRange
 from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.groups_by_topic import GroupPosition, PositionKind
-from penstock.coordinator.queues.gauges import NAME_CONFIG, dead_letter_topics
 from penstock.coordinator.queues.policy import DEAD_LETTER_SUFFIX
+from penstock.coordinator.queues.queue_metrics import NAME_CONFIG, dead_letter_topics
 from penstock.gateway.core.background_jobs import ProgressCallback
 from penstock.gateway.core.permissions import Principal, may, require_group, require_topic
 from penstock.security.quotas import QuotaKind

@@ -25,7 +25,7 @@ from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation
 from penstock.client.errors import Unreachable, code_of
 from penstock.client.producer.partitioner import partition_for_key
-from penstock.cluster.configs.configs import resolve_topic
+from penstock.cluster.configs.effective_configs import resolve_topic
 from penstock.cluster.metadata import compare_and_swap, store_keys
 from penstock.cluster.metadata.image import TopicImage
 from penstock.cluster.metadata.store_keys import FanoutRecord

@@ -14,7 +14,7 @@ from penstock.base.retry import Retry
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.errors import code_of
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.groups_by_topic import PositionKind
 from penstock.gateway.core import in_process_calls

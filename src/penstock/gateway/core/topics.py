@@ -18,7 +18,7 @@ from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.cluster.configs import config_changes
 from penstock.cluster.configs.config_changes import Alteration, Op
 from penstock.cluster.configs.config_types import Value, counts_by_address
-from penstock.cluster.configs.configs import BrokerConfigs, Scope, topic_value
+from penstock.cluster.configs.effective_configs import BrokerConfigs, Scope, topic_value
 from penstock.cluster.metadata.image import TopicImage
 from penstock.gateway.core.in_process_calls import InProcessCalls, LeaderCalls, raise_for
 from penstock.gateway.core.permissions import Principal, may, require_topic

@@ -16,9 +16,10 @@ from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation
-from penstock.client.dead_letters.message import DeadLetterFilter, DeadLetterMessage
+from penstock.client.dead_letters.filters import DeadLetterFilter
+from penstock.client.dead_letters.grouping import ASPECTS
+from penstock.client.dead_letters.message import DeadLetterMessage
 from penstock.client.dead_letters.redrive import RedriveReport
-from penstock.client.dead_letters.topics import ASPECTS
 from penstock.gateway.core.background_jobs import ProgressCallback
 from penstock.gateway.core.dead_letters import DEAD_LETTERS_MAX, check_rate, ignore_progress
 from penstock.gateway.core.gateway import Gateway

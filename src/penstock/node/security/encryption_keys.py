@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig, require_key
+from penstock.cluster.configs.effective_configs import BrokerConfigs, InvalidConfig, require_key
 from penstock.cluster.replication.partitions import Partitions
 from penstock.cluster.storage.log_encryption import LogEncryption, check
 from penstock.node.join import CannotJoin

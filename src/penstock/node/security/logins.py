@@ -19,7 +19,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Put, Random, Store, StoreEntry, WallClock, Workers
 from penstock.client.sasl import Credentials
 from penstock.cluster.access import users
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata import compare_and_swap, store_keys
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher

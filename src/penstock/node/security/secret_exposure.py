@@ -9,7 +9,7 @@ such as a proxy or a private network.
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from penstock.cluster.configs.config_types import ConfigType
-from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig, Scope, find
+from penstock.cluster.configs.effective_configs import BrokerConfigs, InvalidConfig, Scope, find
 from penstock.gateway.http.csrf import is_loopback
 from penstock.node.config import ALIASES, NodeConfig
 from penstock.node.listeners import ListenerEndpoint, endpoints

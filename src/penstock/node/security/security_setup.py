@@ -17,7 +17,7 @@ from penstock.broker.server.tls import Certificates, TlsConfig
 from penstock.client.connection import Connection, ConnectionConfig
 from penstock.client.sasl import authenticator
 from penstock.cluster.access.authorizer import Authorizer
-from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig
+from penstock.cluster.configs.effective_configs import BrokerConfigs, InvalidConfig
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.node.config import NodeConfig
 from penstock.node.config_consistency import check_together

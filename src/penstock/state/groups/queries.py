@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.base.errors import ErrorCode, Refused, shortened
 from penstock.base.fair_turns import Steps, run_to_end
-from penstock.state.groups import offset_commits
+from penstock.state.groups import offsets
 from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic.group import ClassicGroup
 from penstock.state.groups.classic.member import EMPTY, PREPARING, STABLE
@@ -125,7 +125,7 @@ def commit(
         if member is not None:
             group.extend_session(member, now_ms)
     bytes_max = shard.config.offset_metadata_bytes_max
-    return offset_commits.commit(shard.offsets, request, shard.topics, bytes_max, outcome, now_ms)
+    return offsets.commit(shard.offsets, request, shard.topics, bytes_max, outcome, now_ms)
 
 
 def commit_pending(
@@ -152,7 +152,7 @@ def commit_pending(
         True,
     )
     bytes_max = shard.config.offset_metadata_bytes_max
-    records, response = offset_commits.commit_pending(
+    records, response = offsets.commit_pending(
         shard.offsets, request, shard.topics, bytes_max, now_ms
     )
     outcome.records += records
@@ -174,7 +174,7 @@ def fetch(
         return OffsetFetchResponse(groups=groups)
     wanted = request.topics
     found = run_to_end(
-        offset_commits.fetch(
+        offsets.fetch(
             shard.offsets,
             request.group_id,
             None if wanted is None else ((t.name, None, t.partition_indexes) for t in wanted),
@@ -213,7 +213,7 @@ def fetch_group(
     except Refused as refused:
         return _fetched(asked.group_id, (), int(refused.code))
     wanted = asked.topics
-    topics = offset_commits.fetch(
+    topics = offsets.fetch(
         shard.offsets,
         asked.group_id,
         None if wanted is None else [(t.name, t.topic_id, t.partition_indexes) for t in wanted],
@@ -244,7 +244,7 @@ def delete_offsets(
         raise Refused(ErrorCode.GROUP_ID_NOT_FOUND)
     check_offset_delete(group)
     subscribed = subscribed_topics(shard, group)
-    records, response = offset_commits.delete(
+    records, response = offsets.delete(
         shard.offsets, request, lambda topic: is_subscribed(group, topic, subscribed)
     )
     outcome.records += records
@@ -337,7 +337,7 @@ def delete_groups(
             if group is None:
                 raise Refused(ErrorCode.GROUP_ID_NOT_FOUND)
             check_group_delete(group)
-            outcome.records += offset_commits.forget_all(shard.offsets, group_id)
+            outcome.records += offsets.forget_all(shard.offsets, group_id)
             outcome.records += group.tombstones()
         except Refused as refused:
             code = refused.code

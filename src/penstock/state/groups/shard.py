@@ -28,7 +28,7 @@ from penstock.state.groups.classic.group import ClassicGroup
 from penstock.state.groups.config import GroupCaller, GroupConfig, TopicCatalogue
 from penstock.state.groups.consumer.group import ConsumerGroup
 from penstock.state.groups.fencing import Group
-from penstock.state.groups.offset_commits import (
+from penstock.state.groups.offsets import (
     GroupOffsets,
     OffsetKey,
     Sweep,

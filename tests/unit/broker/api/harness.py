@@ -18,7 +18,7 @@ from penstock.broker.api.metrics import Metrics
 from penstock.broker.api.quota import Meter
 from penstock.broker.api.route_row import Needs, Operation, ResourceType, Route
 from penstock.broker.server.send_queue import BUFFERS
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.controller.recent_failures import RecentFailures
 from penstock.cluster.metadata import store_keys, topics
 from penstock.cluster.metadata.image import Image

@@ -12,7 +12,7 @@ from penstock.broker.api.metrics import Metrics
 from penstock.broker.api.quota import Meter, MeteredCall, TimedSteps, exempt, take_partitions
 from penstock.broker.api.route_row import Needs, Operation, ResourceType, Route
 from penstock.cluster.access import quotas
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.security.acl_types import NODE_USER
 from penstock.security.quotas import DEFAULT, Entity, QuotaKind
 from penstock.wire.messages import REQUESTS, RESPONSES

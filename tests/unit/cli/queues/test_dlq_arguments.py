@@ -7,7 +7,8 @@ import pytest
 from penstock.cli.queues.dlq_arguments import document_of, filter_of, parse_message_id, show_data
 from penstock.cli.terminal.errors import UserError
 from penstock.client.consumer.fetched import FetchedRecord
-from penstock.client.dead_letters.message import DeadLetterFilter, dead_letter_of
+from penstock.client.dead_letters.filters import DeadLetterFilter
+from penstock.client.dead_letters.message import dead_letter_of
 
 NOTHING: dict[str, Any] = {
     "messages": (),

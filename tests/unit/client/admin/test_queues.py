@@ -12,7 +12,7 @@ from penstock.client.admin.queues import (
     make_available,
     unfinished,
 )
-from penstock.client.dead_letters.open import DEAD_LETTERS
+from penstock.client.dead_letters.open_messages import DEAD_LETTERS
 from penstock.client.metadata import TopicPartition
 from tests.run_with import run_with
 from tests.unit.client.on_cluster import Desk, on_cluster

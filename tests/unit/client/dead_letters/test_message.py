@@ -3,9 +3,9 @@
 import pytest
 
 from penstock.client.consumer.fetched import FetchedRecord
+from penstock.client.dead_letters.filters import DeadLetterFilter
 from penstock.client.dead_letters.message import (
     REDRIVES,
-    DeadLetterFilter,
     DeadLetterMessage,
     RecordOrigin,
     dead_letter_of,

@@ -7,13 +7,9 @@ from random import Random
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.client.dead_letters.message import (
-    REDRIVES,
-    DeadLetterFilter,
-    DeadLetterMessage,
-    RecordOrigin,
-)
-from penstock.client.dead_letters.open import encode_settled_offsets
+from penstock.client.dead_letters.filters import DeadLetterFilter
+from penstock.client.dead_letters.message import REDRIVES, DeadLetterMessage, RecordOrigin
+from penstock.client.dead_letters.open_messages import encode_settled_offsets
 from penstock.client.dead_letters.redrive import (
     AUDIT,
     MESSAGES_MAX,

@@ -3,13 +3,8 @@
 from dataclasses import replace
 
 from penstock.client.admin.admin import Admin
-from penstock.client.dead_letters.topics import (
-    KINDS_MAX,
-    OTHER_KINDS,
-    DeadLetterKinds,
-    DeadLetterTopic,
-    list_dead_letter_topics,
-)
+from penstock.client.dead_letters.grouping import KINDS_MAX, OTHER_KINDS, DeadLetterKinds
+from penstock.client.dead_letters.topics import DeadLetterTopic, list_dead_letter_topics
 from tests.run_with import run_with
 from tests.unit.client.dead_letters.test_redrive import DEAD_LETTER, bury
 from tests.unit.client.on_cluster import Desk, on_cluster

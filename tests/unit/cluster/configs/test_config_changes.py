@@ -9,7 +9,7 @@ from penstock.base.ids import TopicId, show_topic_id
 from penstock.cluster.configs import config_changes
 from penstock.cluster.configs.config_changes import Alteration, Op, altering, check_group, replacing
 from penstock.cluster.configs.config_types import Scope
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata import store_keys, topics
 from penstock.cluster.metadata.image import load
 from penstock.cluster.metadata.store_keys import PartitionRecord, TopicRecord

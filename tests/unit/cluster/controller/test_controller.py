@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from penstock.base.ids import TopicId
 from penstock.base.ports import Expect, Put
 from penstock.cluster.controller.controller import is_controller_missing
-from penstock.cluster.controller.elections import Election
+from penstock.cluster.controller.leader_elections import Election
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.store_keys import (

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from penstock.base.ports import Delete, Put
 from penstock.cluster.controller.controller import PICTURE_PROBES
-from penstock.cluster.controller.elections import Election
+from penstock.cluster.controller.leader_elections import Election
 from penstock.cluster.controller.placement import initial_record
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.peer_reachability import probe_seconds

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from penstock.base.ids import TopicId, show_topic_id
 from penstock.base.ports import Change
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.controller.controller_decisions import (
     BALANCED_MAX,
     ControllerDecisions,

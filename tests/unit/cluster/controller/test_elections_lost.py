@@ -1,10 +1,10 @@
-"""`cluster.controller.elections`: replicas that lost records, and cuts that only some may make."""
+"""`cluster.controller.leader_elections`: replicas that lost records, and allowed cuts."""
 
 import pytest
 from msgspec.structs import replace
 
 from penstock.cluster.controller import reassignment
-from penstock.cluster.controller.elections import (
+from penstock.cluster.controller.leader_elections import (
     Rules,
     adapt,
     after_unclean_restart,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId, show_topic_id
 from penstock.base.ports import Delete, Expect, Put, UnknownResult
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.controller import partition_updates
 from penstock.cluster.controller.partition_updates import Changed, ControllerLost, PartitionUpdate
 from penstock.cluster.controller.placement import initial_record

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster.controller import reassignment
-from penstock.cluster.controller.elections import Rules
+from penstock.cluster.controller.leader_elections import Rules
 from penstock.cluster.controller.placement import initial_record
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
 

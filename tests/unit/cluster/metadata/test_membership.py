@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.base.ports import Delete, Put
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import EMPTY, load
 from penstock.cluster.metadata.membership import (

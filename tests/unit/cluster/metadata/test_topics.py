@@ -7,7 +7,7 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID, TopicId, show_topic_id
 from penstock.base.ports import Change, Delete, Expect, Put, UnknownResult
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata import store_keys, topics
 from penstock.cluster.metadata.image import EMPTY, Image, load
 from penstock.cluster.metadata.store_keys import (

@@ -13,7 +13,7 @@ import pytest
 from penstock.base.ids import NodeId, TopicId, show_topic_id
 from penstock.base.ports import Disk, Put
 from penstock.cluster.configs import config_changes
-from penstock.cluster.configs.configs import BrokerConfigs, Scope
+from penstock.cluster.configs.effective_configs import BrokerConfigs, Scope
 from penstock.cluster.metadata import store_keys, topics
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.replication.partition import Partition

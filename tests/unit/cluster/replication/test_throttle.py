@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata.image import EMPTY, TopicImage
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.replication.throttle import Throttle

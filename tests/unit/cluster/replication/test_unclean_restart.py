@@ -6,7 +6,7 @@ import pytest
 
 from penstock.base.ids import TopicId, show_topic_id
 from penstock.base.ports import Put
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.controller.placement import initial_record
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import load

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata.store_keys import PartitionRecord
 from penstock.cluster.replication.partition import Partition, ProduceRules, ReplicaContext
 from penstock.cluster.replication.partitions import Partitions

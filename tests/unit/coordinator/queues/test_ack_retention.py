@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from penstock.broker.api.groups.offset_commit import offset_commit
+from penstock.broker.api.groups.offsets import offset_commit
 from penstock.cluster.replication.partition import Partition
 from penstock.cluster.storage.housekeeping import Housekeeping
 from penstock.coordinator.groups_by_topic import GroupPosition, PositionKind

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.coordinator.queues.policy import QueueSettings, lease_settings_of, settings_of
 from penstock.state.queues.policy import Order
 from tests.run_with import run_with

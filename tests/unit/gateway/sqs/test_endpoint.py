@@ -15,7 +15,7 @@ from penstock.broker.api.context import AllowAll
 from penstock.broker.api.route_row import Needs, Operation, ResourceType
 from penstock.broker.api.security.users import create_access_key, delete_access_key
 from penstock.cluster.configs.config_types import parse
-from penstock.cluster.configs.configs import InvalidConfig, Scope, find
+from penstock.cluster.configs.effective_configs import InvalidConfig, Scope, find
 from penstock.gateway.sqs.endpoint import AwsFront, read_credentials
 from penstock.gateway.sqs.sigv4 import SignedRequest, claim_of, sign
 from penstock.wire.messages.internal.admin import (

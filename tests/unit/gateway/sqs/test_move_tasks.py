@@ -8,12 +8,12 @@ import pytest
 
 from penstock.base.errors import Refused
 from penstock.base.ports import Put
-from penstock.client.dead_letters.message import DeadLetterFilter
+from penstock.client.dead_letters.filters import DeadLetterFilter
 from penstock.client.dead_letters.redrive import Redriver
 from penstock.client.producer.transactional import TransactionalWriter
 from penstock.cluster.configs import config_changes
 from penstock.cluster.configs.config_changes import Alteration, Op
-from penstock.cluster.configs.configs import Scope
+from penstock.cluster.configs.effective_configs import Scope
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import MoveRecord
 from penstock.coordinator.queues.policy import DEAD_LETTERS

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.cluster.configs import config_changes
 from penstock.cluster.configs.config_changes import Alteration, Op
-from penstock.cluster.configs.configs import Scope
+from penstock.cluster.configs.effective_configs import Scope
 from penstock.gateway.sqs.queue_attributes import write_table
 from tests.run_with import run_with
 from tests.unit.gateway.sqs.sdk import Sdk, failure, with_sdk

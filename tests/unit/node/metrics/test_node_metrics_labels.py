@@ -2,8 +2,8 @@
 
 A label whose values come from users (topics, groups) is bounded where it is counted; those bounds
 have tests of their own: `broker.api.metrics`, `coordinator.group_lag`,
-`coordinator.queues.gauges`, `node.metrics.node_metrics`. This one sees that no label comes in
-without a word on it.
+`coordinator.queues.queue_metrics`, `node.metrics.node_metrics`. This one sees that no label comes
+in without a word on it.
 """
 
 from docs import gen

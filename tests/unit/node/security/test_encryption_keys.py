@@ -10,7 +10,7 @@ import pytest
 from penstock.base.errors import Refused
 from penstock.cluster.configs import config_changes
 from penstock.cluster.configs.config_changes import Alteration, Op, altering, with_key
-from penstock.cluster.configs.configs import Scope
+from penstock.cluster.configs.effective_configs import Scope
 from penstock.cluster.metadata import topics
 from penstock.cluster.storage.log_encryption import RotationProgress
 from penstock.node.config import NodeConfig

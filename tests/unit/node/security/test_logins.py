@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.node.config_consistency import OF_TOKENS
 from penstock.node.security.logins import REFRESH_SECONDS, Logins
 from penstock.security.login import LoginFailed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.cluster.configs.configs import InvalidConfig
+from penstock.cluster.configs.effective_configs import InvalidConfig
 from penstock.node.config import NodeConfig
 from penstock.node.security.secret_exposure import check_config_file, exposures, told_aloud
 from penstock.runtime.etcd.config import EtcdConfig

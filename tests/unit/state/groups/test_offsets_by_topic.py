@@ -10,7 +10,7 @@ from penstock.wire.messages.offset_commit import (
     OffsetFetchRequestGroup,
 )
 from tests.unit.state.groups.driver import Driver, topic_id
-from tests.unit.state.groups.test_offset_commits import end_txn, txn_commit
+from tests.unit.state.groups.test_offsets import end_txn, txn_commit
 
 
 def recreate_unseen(driver: Driver) -> None:

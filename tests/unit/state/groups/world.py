@@ -24,7 +24,7 @@ from penstock.state.groups.consumer.reconciliation import flat
 from penstock.state.groups.shard import GroupShard
 from tests.unit.state.groups.clients import ClassicClient, Client, ConsumerClient
 from tests.unit.state.groups.driver import Driver
-from tests.unit.state.groups.test_offset_commits import end_txn, txn_commit
+from tests.unit.state.groups.test_offsets import end_txn, txn_commit
 
 GROUP = "g"
 WAIT_MS_MAX = ClassicClient.rebalance_ms + 1_000

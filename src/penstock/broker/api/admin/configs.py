@@ -40,7 +40,7 @@ from penstock.cluster.configs.config_changes import (
     with_key,
 )
 from penstock.cluster.configs.config_types import UpdateMode
-from penstock.cluster.configs.configs import (
+from penstock.cluster.configs.effective_configs import (
     TABLES,
     Config,
     Described,

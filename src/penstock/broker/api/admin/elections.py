@@ -15,9 +15,9 @@ from penstock.broker.api.call import Call
 from penstock.broker.api.context import AdminContext
 from penstock.broker.api.response_rows import may_cluster, settled
 from penstock.broker.api.route_row import Operation
-from penstock.cluster.controller import elections, partition_updates, reassignment
+from penstock.cluster.controller import leader_elections, partition_updates, reassignment
 from penstock.cluster.controller.controller import count_elections
-from penstock.cluster.controller.elections import Brokers, Rules
+from penstock.cluster.controller.leader_elections import Brokers, Rules
 from penstock.cluster.controller.partition_updates import Changed, PartitionUpdate, UpdateOutcome
 from penstock.cluster.metadata.image import Image, TopicImage
 from penstock.cluster.metadata.store_keys import PartitionRecord
@@ -148,12 +148,12 @@ def _election(
                 ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
             )
         if election_type == PREFERRED:
-            after = elections.prefer(record, brokers)
+            after = leader_elections.prefer(record, brokers)
             if after is None:
                 raise Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
             return after
-        rules = elections.rules_of(image.topics[name], ctx.configs)
-        after = elections.adapt(
+        rules = leader_elections.rules_of(image.topics[name], ctx.configs)
+        after = leader_elections.adapt(
             record, brokers, Rules(rules.min_isr, unclean=True, is_durable=rules.is_durable)
         )
         if after is None or after.leader not in brokers:
@@ -219,7 +219,7 @@ def _move(
 ) -> partition_updates.UpdateFunction:
     if topic is None:
         return lambda record: None
-    rules = elections.rules_of(topic, ctx.configs)
+    rules = leader_elections.rules_of(topic, ctx.configs)
     if target.replicas is None:
         return functools.partial(reassignment.cancel, brokers=image.brokers, rules=rules)
     return functools.partial(

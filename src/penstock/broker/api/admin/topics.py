@@ -20,7 +20,7 @@ from penstock.broker.api.context import AdminContext
 from penstock.broker.api.quota import take_partitions
 from penstock.broker.api.response_rows import ROWS_MAX, duplicates, may, may_cluster, settled
 from penstock.broker.api.route_row import Operation
-from penstock.cluster.configs.configs import TABLES, Scope, describe_topic
+from penstock.cluster.configs.effective_configs import TABLES, Scope, describe_topic
 from penstock.cluster.metadata import topics
 from penstock.cluster.metadata.topics import NewTopic, TopicPlan
 from penstock.wire.messages.topics import (

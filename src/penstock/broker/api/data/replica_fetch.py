@@ -26,7 +26,7 @@ from penstock.broker.api.data.fetch_sessions import FULL_NEW_SESSION, FULL_WITHO
 from penstock.broker.api.data.replica_fetch_sessions import Cursor, ReplicaSession
 from penstock.broker.api.response_rows import led_partition, may_cluster
 from penstock.broker.api.route_row import Operation
-from penstock.cluster.controller.elections import may_go_back
+from penstock.cluster.controller.leader_elections import may_go_back
 from penstock.cluster.replication.partition import Partition
 from penstock.wire.messages.fetch import FetchRequest, FetchResponse
 

@@ -19,7 +19,7 @@ from penstock.wire.messages.classic_groups import (
 from penstock.wire.messages.consumer_groups import ConsumerGroupDescribeRequest
 from tests.run_with import run_with
 from tests.unit.broker.api.groups.test_membership import CONFIGS, consumer_beat, join, sync
-from tests.unit.broker.api.groups.test_offset_commit import commit, position
+from tests.unit.broker.api.groups.test_offsets import commit, position
 from tests.unit.broker.api.harness import Node, on_node
 
 

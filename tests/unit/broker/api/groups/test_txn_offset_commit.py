@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode
-from penstock.broker.api.groups.offset_commit import offset_fetch, txn_offset_commit
+from penstock.broker.api.groups.offsets import offset_fetch, txn_offset_commit
 from penstock.broker.api.groups.transactions import add_offsets_to_txn
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.wire.messages.offset_commit import (

@@ -7,7 +7,7 @@ from typing import Any
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.dispatch import Dispatcher
 from penstock.broker.api.security.sasl import OUT_OF_PLACE, sasl_authenticate, sasl_handshake
-from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.node.security.logins import NODE_MECHANISM, Logins, node_credentials
 from penstock.security.acl_types import ANONYMOUS, NODE_USER
 from penstock.security.login import Login, PlainExchange

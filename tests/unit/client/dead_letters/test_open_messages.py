@@ -4,7 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.committed_offsets import Committed
-from penstock.client.dead_letters.open import decode_settled_offsets, encode_settled_offsets
+from penstock.client.dead_letters.open_messages import (
+    decode_settled_offsets,
+    encode_settled_offsets,
+)
 
 TOPIC_ID, OTHER_ID = b"\1" * 16, b"\2" * 16
 sorted_offsets = st.sets(st.integers(0, 1 << 40), min_size=1, max_size=50).map(sorted)

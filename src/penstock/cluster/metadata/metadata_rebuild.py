@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from penstock.base.ids import TopicId, parse_topic_id, show_topic_id
 from penstock.base.ports import Delete, Put, StoreEntry
-from penstock.cluster.controller.elections import reconciled
+from penstock.cluster.controller.leader_elections import reconciled
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.known_metadata import KnownMetadata, is_secret
 from penstock.cluster.metadata.store_keys import (

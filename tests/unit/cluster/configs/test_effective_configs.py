@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.cluster.configs.config_types import ConfigSource, Scope
-from penstock.cluster.configs.configs import (
+from penstock.cluster.configs.effective_configs import (
     BrokerConfigs,
     InvalidConfig,
     describe_group,

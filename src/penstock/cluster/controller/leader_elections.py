@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from penstock.cluster.configs.configs import BrokerConfigs, TopicConfig, resolve_topic
+from penstock.cluster.configs.effective_configs import BrokerConfigs, TopicConfig, resolve_topic
 from penstock.cluster.metadata.image import TopicImage
 from penstock.cluster.metadata.store_keys import NO_LEADER, BrokerRecord, PartitionRecord
 

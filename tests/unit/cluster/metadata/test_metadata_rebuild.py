@@ -1,9 +1,9 @@
-"""`penstock.cluster.metadata.recovery`: leaders and ISRs made anew of what the nodes' logs hold."""
+"""`penstock.cluster.metadata.metadata_rebuild`: leaders and ISRs from the nodes' logs."""
 
 from penstock.base.ids import TopicId, show_topic_id
 from penstock.base.ports import Put, StoreEntry
 from penstock.cluster.metadata import store_keys
-from penstock.cluster.metadata.recovery import LogReport, NodeReport, plan
+from penstock.cluster.metadata.metadata_rebuild import LogReport, NodeReport, plan
 from penstock.cluster.metadata.store_keys import PartitionRecord, TopicRecord
 
 TOPIC = TopicId(bytes(15) + b"\x01")

@@ -18,7 +18,8 @@ from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import Committed, committed_offsets
 from penstock.client.consumer.fetched import READ_COMMITTED, FetchedRecord
 from penstock.client.consumer.record_reader import select_at
-from penstock.client.dead_letters.message import DeadLetterFilter, DeadLetterMessage, dead_letter_of
+from penstock.client.dead_letters.filters import DeadLetterFilter
+from penstock.client.dead_letters.message import DeadLetterMessage, dead_letter_of
 from penstock.client.list_offsets import LATEST, list_offsets, partitions_of
 from penstock.client.metadata import TopicPartition
 from penstock.state.queues.intervals import IntervalSet

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from penstock.cluster.configs.configs import BrokerConfigs, resolve_topic
-from penstock.cluster.controller import elections
-from penstock.cluster.controller.elections import Election, Rules, kind_of
+from penstock.cluster.configs.effective_configs import BrokerConfigs, resolve_topic
+from penstock.cluster.controller import leader_elections
+from penstock.cluster.controller.leader_elections import Election, Rules, kind_of
 from penstock.cluster.controller.placement import initial_record
 from penstock.cluster.metadata.store_keys import NO_LEADER, BrokerRecord, PartitionRecord
 
@@ -18,7 +18,7 @@ def up(*nodes: int, draining: tuple[int, ...] = ()) -> dict[int, BrokerRecord]:
 
 
 def adapt(record: PartitionRecord, *nodes: int, rules: Rules = RULES) -> PartitionRecord:
-    after = elections.adapt(record, up(*nodes), rules)
+    after = leader_elections.adapt(record, up(*nodes), rules)
     return record if after is None else after
 
 
@@ -32,11 +32,11 @@ def cut(*pairs: tuple[int, int]) -> dict[int, frozenset[int]]:
 def connect(
     record: PartitionRecord, cuts: dict[int, frozenset[int]], rules: Rules = RULES
 ) -> PartitionRecord | None:
-    return elections.adapt(record, up(*record.replicas), rules, cuts)
+    return leader_elections.adapt(record, up(*record.replicas), rules, cuts)
 
 
 def test_partition_is_unchanged_while_all_replicas_are_up() -> None:
-    assert elections.adapt(RECORD, up(1, 2, 3), RULES) is None
+    assert leader_elections.adapt(RECORD, up(1, 2, 3), RULES) is None
 
 
 def test_next_in_sync_replica_in_order_succeeds_a_dead_leader() -> None:
@@ -70,7 +70,7 @@ def test_eligible_replica_leads_before_the_last_leader_returns() -> None:
 
 def test_isr_at_the_minimum_clears_the_elr() -> None:
     record = PartitionRecord(replicas=(1, 2, 3), leader=1, isr=(1,), elr=(2,))
-    after = elections.with_isr(record, (3, 1), 2)
+    after = leader_elections.with_isr(record, (3, 1), 2)
     assert after is not None
     assert (after.isr, after.elr) == ((1, 3), ())
     assert (after.leader_epoch, after.partition_epoch) == (0, 1)
@@ -83,10 +83,10 @@ def test_lowered_minimum_clears_the_elr() -> None:
 
 
 def test_leader_that_shrinks_below_the_minimum_keeps_the_rest_eligible() -> None:
-    after = elections.with_isr(RECORD, (1,), 2)
+    after = leader_elections.with_isr(RECORD, (1,), 2)
     assert after is not None
     assert (after.isr, after.elr) == ((1,), (2, 3))
-    assert elections.with_isr(RECORD, (3, 2, 1), 2) is None
+    assert leader_elections.with_isr(RECORD, (3, 2, 1), 2) is None
 
 
 def test_leader_that_reaches_no_follower_is_replaced_and_leaves_the_isr() -> None:
@@ -130,7 +130,9 @@ def test_majority_is_required_even_if_min_insync_replicas_is_lower() -> None:
 
 def test_successor_of_a_dead_leader_reaches_most_and_drops_the_rest() -> None:
     five = initial_record((1, 2, 3, 4, 5))
-    after = elections.adapt(five, up(2, 3, 4, 5), Rules(min_isr=3), cut((2, 3), (3, 4), (2, 5)))
+    after = leader_elections.adapt(
+        five, up(2, 3, 4, 5), Rules(min_isr=3), cut((2, 3), (3, 4), (2, 5))
+    )
     assert after is not None
     assert (after.leader, after.isr) == (4, (2, 4, 5))
     assert kind_of(five, after) is Election.CLEAN
@@ -146,36 +148,36 @@ def test_eligible_replica_succeeds_a_leader_that_reaches_no_follower() -> None:
 def test_replica_without_committed_records_or_draining_does_not_succeed() -> None:
     cuts = cut((1, 2), (1, 3))
     assert connect(replace(RECORD, isr=(1,)), cuts) is None
-    after = elections.adapt(RECORD, up(1, 2, 3, draining=(2,)), RULES, cuts)
+    after = leader_elections.adapt(RECORD, up(1, 2, 3, draining=(2,)), RULES, cuts)
     assert after is not None
     assert after.leader == 3
-    assert elections.adapt(RECORD, up(1, 2, 3, draining=(2, 3)), RULES, cuts) is None
+    assert leader_elections.adapt(RECORD, up(1, 2, 3, draining=(2, 3)), RULES, cuts) is None
 
 
 def test_isr_proposal_without_the_leader_is_an_assertion_error() -> None:
     with pytest.raises(AssertionError):
-        elections.with_isr(RECORD, (2, 3), 2)
+        leader_elections.with_isr(RECORD, (2, 3), 2)
 
 
 def test_effective_min_isr_is_bounded_by_the_replica_count() -> None:
-    assert elections.effective_min_isr(3, initial_record((1, 2))) == 2
-    assert elections.effective_min_isr(1, RECORD) == 1
+    assert leader_elections.effective_min_isr(3, initial_record((1, 2))) == 2
+    assert leader_elections.effective_min_isr(1, RECORD) == 1
     moving = PartitionRecord(replicas=(2, 1), leader=1, isr=(1,), adding=(2,), removing=(1,))
-    assert elections.effective_min_isr(2, moving) == 1
+    assert leader_elections.effective_min_isr(2, moving) == 1
 
 
 # Draining.
 
 
 def test_draining_leader_hands_over_and_stays_in_sync() -> None:
-    after = elections.adapt(RECORD, up(1, 2, 3, draining=(1,)), RULES)
+    after = leader_elections.adapt(RECORD, up(1, 2, 3, draining=(1,)), RULES)
     assert after is not None
     assert (after.leader, after.isr) == (2, (1, 2, 3))
 
 
 def test_draining_leader_stays_when_no_other_replica_is_in_sync() -> None:
     record = replace(RECORD, isr=(1,), elr=(2,))
-    assert elections.adapt(record, up(1, 2, 3, draining=(1,)), RULES) is None
+    assert leader_elections.adapt(record, up(1, 2, 3, draining=(1,)), RULES) is None
 
 
 # Unclean.
@@ -191,10 +193,10 @@ def test_out_of_sync_replica_leads_only_if_unclean_elections_are_allowed() -> No
 
 def test_recovering_partition_is_whole_once_all_replicas_are_in_sync() -> None:
     record = replace(RECORD, isr=(1,), is_recovering=True)
-    two = elections.with_isr(record, (1, 2), 2)
+    two = leader_elections.with_isr(record, (1, 2), 2)
     assert two is not None
     assert two.is_recovering
-    all_three = elections.with_isr(two, (1, 2, 3), 2)
+    all_three = leader_elections.with_isr(two, (1, 2, 3), 2)
     assert all_three is not None
     assert not all_three.is_recovering
 
@@ -212,13 +214,13 @@ def test_only_last_known_leader_leads_when_no_better_replica_can_return() -> Non
 
 def test_preferred_replica_leads_when_in_sync_and_not_draining() -> None:
     away = replace(RECORD, leader=2)
-    after = elections.prefer(away, up(1, 2, 3))
+    after = leader_elections.prefer(away, up(1, 2, 3))
     assert after is not None
     assert (after.leader, after.leader_epoch) == (1, 1)
-    assert elections.prefer(RECORD, up(1, 2, 3)) is None
-    assert elections.prefer(replace(away, isr=(2, 3)), up(1, 2, 3)) is None
-    assert elections.prefer(away, up(2, 3)) is None
-    assert elections.prefer(away, up(1, 2, 3, draining=(1,))) is None
+    assert leader_elections.prefer(RECORD, up(1, 2, 3)) is None
+    assert leader_elections.prefer(replace(away, isr=(2, 3)), up(1, 2, 3)) is None
+    assert leader_elections.prefer(away, up(2, 3)) is None
+    assert leader_elections.prefer(away, up(1, 2, 3, draining=(1,))) is None
 
 
 # Coming back.
@@ -228,7 +230,7 @@ def after_unclean_restart(
     record: PartitionRecord, *others: int, is_durable: bool = True, is_empty: bool = False
 ) -> PartitionRecord | None:
     rules = Rules(2, is_durable=is_durable)
-    return elections.after_unclean_restart(record, 1, up(*others), rules, is_empty=is_empty)
+    return leader_elections.after_unclean_restart(record, 1, up(*others), rules, is_empty=is_empty)
 
 
 def test_unclean_restart_leaves_the_isr_and_leadership() -> None:
@@ -265,7 +267,7 @@ def test_page_cache_replica_becomes_last_known_leader_after_an_unclean_restart()
     after = after_unclean_restart(initial_record((1,)), is_durable=False)
     assert after is not None
     assert (after.leader, after.isr, after.elr, after.last_known_elr) == (NO_LEADER, (), (), (1,))
-    again = elections.adapt(after, up(1), Rules(1, is_durable=False))
+    again = leader_elections.adapt(after, up(1), Rules(1, is_durable=False))
     assert again is not None
     assert (again.leader, again.leader_epoch, again.is_recovering) == (1, 2, False)
 
@@ -282,20 +284,22 @@ def test_empty_disk_does_not_make_a_last_known_leader() -> None:
     after = after_unclean_restart(initial_record((1,)), is_empty=True)
     assert after is not None
     assert (after.leader, after.isr, after.elr, after.last_known_elr) == (NO_LEADER, (), (), ())
-    assert elections.adapt(after, up(1), RULES) is None
+    assert leader_elections.adapt(after, up(1), RULES) is None
 
 
 def test_damaged_replica_leaves_isr_and_elr() -> None:
-    after = elections.without(RECORD, 1, up(1, 2, 3), RULES)
+    after = leader_elections.without(RECORD, 1, up(1, 2, 3), RULES)
     assert after is not None
     assert (after.leader, after.isr, after.elr) == (2, (2, 3), ())
-    follower = elections.without(replace(RECORD, isr=(1, 2), elr=(3,)), 3, up(1, 2, 3), Rules(3))
+    follower = leader_elections.without(
+        replace(RECORD, isr=(1, 2), elr=(3,)), 3, up(1, 2, 3), Rules(3)
+    )
     assert follower is not None
     assert (follower.isr, follower.elr) == ((1, 2), ())
 
 
 def test_election_rules_come_from_the_topic_config() -> None:
     configs = BrokerConfigs({"min.insync.replicas": "2"})
-    assert elections.rules_from(resolve_topic({}, configs)) == Rules(2, False, True)
+    assert leader_elections.rules_from(resolve_topic({}, configs)) == Rules(2, False, True)
     own = {"unclean.leader.election.enable": "true", "flush.policy": "page-cache"}
-    assert elections.rules_from(resolve_topic(own, configs)) == Rules(2, True, False)
+    assert leader_elections.rules_from(resolve_topic(own, configs)) == Rules(2, True, False)

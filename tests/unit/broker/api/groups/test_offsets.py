@@ -6,7 +6,7 @@ import pytest
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicId
-from penstock.broker.api.groups.offset_commit import offset_commit, offset_delete, offset_fetch
+from penstock.broker.api.groups.offsets import offset_commit, offset_delete, offset_fetch
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.cluster.metadata import topics
 from penstock.wire.messages.offset_commit import (

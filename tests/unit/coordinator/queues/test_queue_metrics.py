@@ -2,7 +2,9 @@
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.coordinator.queues import inspection
-from penstock.coordinator.queues.gauges import (
+from penstock.coordinator.queues.inspection import Inspection
+from penstock.coordinator.queues.policy import DEAD_LETTERS
+from penstock.coordinator.queues.queue_metrics import (
     NAMES_MAX,
     OTHERS,
     DepthTotals,
@@ -10,8 +12,6 @@ from penstock.coordinator.queues.gauges import (
     QueueWatch,
     dead_letter_topics,
 )
-from penstock.coordinator.queues.inspection import Inspection
-from penstock.coordinator.queues.policy import DEAD_LETTERS
 from tests.run_with import run_with
 from tests.unit.coordinator.queueing import (
     CONFIGS,
