@@ -256,7 +256,7 @@ NOTICES = st.one_of(
 )
 
 
-def run(on: Callable[..., None], test: Callable[[Web], Awaitable[None]]) -> None:
+def run(test: Callable[[Web], Awaitable[None]], on: Callable[..., None]) -> None:
     async def main(web: Web) -> None:
         await web.publish(1)
         await test(web)
@@ -267,25 +267,23 @@ def run(on: Callable[..., None], test: Callable[[Web], Awaitable[None]]) -> None
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(REQUESTS, min_size=20, max_size=40))
-def test_no_http_request_fails_or_breaks_a_listing(requests: list[tuple[str, str, Any]]) -> None:
-    async def test(web: Web) -> None:
-        for method, path, body in requests:
-            answer = await web.ask(
-                method, path, None if body is None else json.dumps(body).encode()
-            )
-            assert answer.status != 500, (method, path[:200], body, answer.body)
-
-    run(on_served, test)
+@run_with(run, on_served)
+async def test_no_http_request_fails_or_breaks_a_listing(
+    web: Web, *, requests: list[tuple[str, str, Any]]
+) -> None:
+    for method, path, body in requests:
+        answer = await web.ask(method, path, None if body is None else json.dumps(body).encode())
+        assert answer.status != 500, (method, path[:200], body, answer.body)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(COMMITS, min_size=10, max_size=20))
-def test_no_offset_commit_breaks_a_listing(commits: list[dict[str, Any]]) -> None:
-    async def test(web: Web) -> None:
-        for body in commits:
-            assert (await web.post("/offsets/commit", body)).status < 500
-
-    run(on_web, test)
+@run_with(run, on_web)
+async def test_no_offset_commit_breaks_a_listing(
+    web: Web, *, commits: list[dict[str, Any]]
+) -> None:
+    for body in commits:
+        assert (await web.post("/offsets/commit", body)).status < 500
 
 
 KAFKA_COMMITS = st.tuples(
@@ -298,17 +296,15 @@ KAFKA_COMMITS = st.tuples(
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(KAFKA_COMMITS, min_size=10, max_size=20))
-def test_no_kafka_commit_spoils_a_listing(
-    commits: list[tuple[int, str, int, str | None]],
+@run_with(run, on_web)
+async def test_no_kafka_commit_spoils_a_listing(
+    web: Web, *, commits: list[tuple[int, str, int, str | None]]
 ) -> None:
-    async def test(web: Web) -> None:
-        first = {"group": "g", "topic": "t", "partition": 0, "offset": 0}
-        assert (await web.post("/offsets/commit", first)).status == 200, "there is a coordinator"
-        for version, group, offset, metadata in commits:
-            with contextlib.suppress(Refused):  # No client could have sent it.
-                await commit_offset(web.node.ctx, version, group, offset, metadata)
-
-    run(on_web, test)
+    first = {"group": "g", "topic": "t", "partition": 0, "offset": 0}
+    assert (await web.post("/offsets/commit", first)).status == 200, "there is a coordinator"
+    for version, group, offset, metadata in commits:
+        with contextlib.suppress(Refused):  # No client could have sent it.
+            await commit_offset(web.node.ctx, version, group, offset, metadata)
 
 
 @settings(max_examples=40, deadline=None)
@@ -329,14 +325,14 @@ async def test_no_sqs_action_fails(sdk: Sdk, *, calls: list[tuple[str, dict[str,
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(REGISTRY, min_size=20, max_size=40))
-def test_no_schema_request_fails_or_breaks_a_listing(requests: list[tuple[str, str, Any]]) -> None:
-    async def test(web: Web) -> None:
-        for method, path, body in requests:
-            given = None if body is None else json.dumps(body).encode()
-            answer = await web.ask(method, path, given)
-            assert answer.status != 500, (method, path[:200], body, answer.body)
-
-    run(on_served, test)
+@run_with(run, on_served)
+async def test_no_schema_request_fails_or_breaks_a_listing(
+    web: Web, *, requests: list[tuple[str, str, Any]]
+) -> None:
+    for method, path, body in requests:
+        given = None if body is None else json.dumps(body).encode()
+        answer = await web.ask(method, path, given)
+        assert answer.status != 500, (method, path[:200], body, answer.body)
 
 
 @settings(max_examples=20, deadline=None)
@@ -353,18 +349,20 @@ async def test_no_sns_action_fails(sdk: Sdk, *, calls: list[tuple[str, dict[str,
         assert status != 500, (name, values)
 
 
+def on_console_that(test: Callable[[ConsoleClient], Awaitable[None]], is_guarded: bool) -> None:
+    on_console(test, configs=GUARDED if is_guarded else None)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(CONSOLE, min_size=20, max_size=40), st.booleans())
-def test_no_console_request_fails_or_breaks_a_listing(
-    requests: list[tuple[str, str, Any]], is_guarded: bool
+@run_with(on_console_that, fixtures=["is_guarded"])
+async def test_no_console_request_fails_or_breaks_a_listing(
+    web: ConsoleClient, *, requests: list[tuple[str, str, Any]]
 ) -> None:
-    async def test(web: ConsoleClient) -> None:
-        await web.publish(1)
-        await web.poll()
-        for method, path, body in requests:
-            given = None if body is None else json.dumps(body).encode()
-            answer = await web.ask(method, path, given, **CONSOLE_HEADER)
-            assert answer.status != 500, (method, path[:200], body, answer.body)
-        await require_encodable(web.node.ctx)
-
-    on_console(test, configs=GUARDED if is_guarded else None)
+    await web.publish(1)
+    await web.poll()
+    for method, path, body in requests:
+        given = None if body is None else json.dumps(body).encode()
+        answer = await web.ask(method, path, given, **CONSOLE_HEADER)
+        assert answer.status != 500, (method, path[:200], body, answer.body)
+    await require_encodable(web.node.ctx)

@@ -146,25 +146,25 @@ async def test_records_for_a_disconnected_receiver_return_uncounted(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_records_given_by_several_nodes_are_taken_or_returned_uncounted(seed: int) -> None:
-    async def scene(cluster: SimCluster) -> None:
-        nodes = cluster.nodes()
-        await create(nodes[0], (1,), (2,))
-        gateway = nodes[2].gateway
-        for number in range(10):
-            waiting = asyncio.ensure_future(
-                gateway.receive(WHO, "t", "g", records_max=1, wait_ms=60_000)
-            )
-            await asyncio.sleep(1)
-            messages = [OutgoingMessage(b"%d" % number, partition=index) for index in range(2)]
-            await gateway.publish(WHO, "t", messages)
-            found = await waiting
-            found += await gateway.receive(WHO, "t", "g", records_max=1, wait_ms=3_000)
-            assert {one.partition for one in found} == {0, 1}, "one is held without a member"
-            assert [one.delivery_count for one in found] == [1, 1]
-            assert await accept(gateway, [one.receipt for one in found]) == [None, None]
-
-    play(scene, seed)
+@run_with(play, fixtures=["seed"])
+async def test_records_given_by_several_nodes_are_taken_or_returned_uncounted(
+    cluster: SimCluster,
+) -> None:
+    nodes = cluster.nodes()
+    await create(nodes[0], (1,), (2,))
+    gateway = nodes[2].gateway
+    for number in range(10):
+        waiting = asyncio.ensure_future(
+            gateway.receive(WHO, "t", "g", records_max=1, wait_ms=60_000)
+        )
+        await asyncio.sleep(1)
+        messages = [OutgoingMessage(b"%d" % number, partition=index) for index in range(2)]
+        await gateway.publish(WHO, "t", messages)
+        found = await waiting
+        found += await gateway.receive(WHO, "t", "g", records_max=1, wait_ms=3_000)
+        assert {one.partition for one in found} == {0, 1}, "one is held without a member"
+        assert [one.delivery_count for one in found] == [1, 1]
+        assert await accept(gateway, [one.receipt for one in found]) == [None, None]
 
 
 @run_with(play)
@@ -182,55 +182,57 @@ async def test_expired_lease_is_refused_at_every_node(cluster: SimCluster) -> No
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_gateway_survives_the_death_of_any_other_node(seed: int) -> None:
-    async def scene(cluster: SimCluster) -> None:
-        chance = random.Random(seed)
-        nodes = cluster.nodes()
-        await create(nodes[0], (1, 2, 3), (2, 3, 1), (3, 1, 2))
-        gateway = nodes[2].gateway
-        acknowledged: set[bytes | None] = set()
-        accepted: set[bytes | None] = set()
-        is_over = False
+@run_with(
+    play, **{"min.insync.replicas": "2", "default.replication.factor": "3"}, fixtures=["seed"]
+)
+async def test_gateway_survives_the_death_of_any_other_node(
+    cluster: SimCluster, *, seed: int
+) -> None:
+    chance = random.Random(seed)
+    nodes = cluster.nodes()
+    await create(nodes[0], (1, 2, 3), (2, 3, 1), (3, 1, 2))
+    gateway = nodes[2].gateway
+    acknowledged: set[bytes | None] = set()
+    accepted: set[bytes | None] = set()
+    is_over = False
 
-        async def write() -> None:
-            number = 0
-            while not is_over:
-                payload = b"%d" % number
-                try:
-                    (placed,) = await gateway.publish(WHO, "t", [OutgoingMessage(payload)])
-                    if isinstance(placed, Placed):
-                        acknowledged.add(payload)
-                except Refused:
-                    pass
-                number += 1
-                await asyncio.sleep(0.1)
+    async def write() -> None:
+        number = 0
+        while not is_over:
+            payload = b"%d" % number
+            try:
+                (placed,) = await gateway.publish(WHO, "t", [OutgoingMessage(payload)])
+                if isinstance(placed, Placed):
+                    acknowledged.add(payload)
+            except Refused:
+                pass
+            number += 1
+            await asyncio.sleep(0.1)
 
-        async def read() -> None:
-            while not (is_over and accepted >= acknowledged):
-                try:
-                    found = await gateway.receive(WHO, "t", "g", records_max=5, wait_ms=2_000)
-                except Refused:
-                    await asyncio.sleep(0.2)
-                    continue
-                answers = await accept(gateway, [one.receipt for one in found])
-                for one, refused in zip(found, answers, strict=True):
-                    if refused is None:
-                        accepted.add(one.payload)
+    async def read() -> None:
+        while not (is_over and accepted >= acknowledged):
+            try:
+                found = await gateway.receive(WHO, "t", "g", records_max=5, wait_ms=2_000)
+            except Refused:
+                await asyncio.sleep(0.2)
+                continue
+            answers = await accept(gateway, [one.receipt for one in found])
+            for one, refused in zip(found, answers, strict=True):
+                if refused is None:
+                    accepted.add(one.payload)
 
-        tasks = [asyncio.ensure_future(work) for work in (write(), read(), read())]
-        for node_id in chance.sample((1, 2), 2):
-            await asyncio.sleep(chance.uniform(1, 4))
-            cluster.hosts[node_id].kill()
-            await asyncio.sleep(chance.uniform(1, 20))
-            assert await cluster.hosts[node_id].start()
-            await asyncio.sleep(chance.uniform(5, 20))
-        is_over = True
-        async with asyncio.timeout(300):
-            await asyncio.gather(*tasks)
-        assert len(acknowledged) > 50
-        assert accepted >= acknowledged
-
-    play(scene, seed, **{"min.insync.replicas": "2", "default.replication.factor": "3"})
+    tasks = [asyncio.ensure_future(work) for work in (write(), read(), read())]
+    for node_id in chance.sample((1, 2), 2):
+        await asyncio.sleep(chance.uniform(1, 4))
+        cluster.hosts[node_id].kill()
+        await asyncio.sleep(chance.uniform(1, 20))
+        assert await cluster.hosts[node_id].start()
+        await asyncio.sleep(chance.uniform(5, 20))
+    is_over = True
+    async with asyncio.timeout(300):
+        await asyncio.gather(*tasks)
+    assert len(acknowledged) > 50
+    assert accepted >= acknowledged
 
 
 @run_with(play)
@@ -290,24 +292,24 @@ async def test_reader_of_a_remote_log_is_notified_soon(cluster: SimCluster) -> N
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_lease_is_settled_although_its_leader_dies(seed: int) -> None:
-    async def scene(cluster: SimCluster) -> None:
-        nodes = cluster.nodes()
-        await create(nodes[0], (1, 2, 3))
-        gateway = nodes[2].gateway
-        await publish(gateway, b"a", b"b")
-        found = await gateway.receive(WHO, "t", "g", records_max=2, wait_ms=5_000, lock_ms=60_000)
-        cluster.hosts[1].kill()
-        await asyncio.sleep(random.Random(seed).uniform(0, 2))
-        receipts = [one.receipt for one in found]
-        async with asyncio.timeout(45):
-            while receipts:
-                answers = await accept(gateway, receipts)
-                lost = [one for one in answers if one and one.code.name == "INVALID_RECORD_STATE"]
-                assert not lost, "the lease was not known to the next leader"
-                pairs = zip(receipts, answers, strict=True)
-                receipts = [receipt for receipt, refused in pairs if refused is not None]
-        await asyncio.sleep(70)
-        assert await gateway.receive(WHO, "t", "g", records_max=2, wait_ms=100) == []
-
-    play(scene, seed, **{"min.insync.replicas": "2", "default.replication.factor": "3"})
+@run_with(
+    play, **{"min.insync.replicas": "2", "default.replication.factor": "3"}, fixtures=["seed"]
+)
+async def test_lease_is_settled_although_its_leader_dies(cluster: SimCluster, *, seed: int) -> None:
+    nodes = cluster.nodes()
+    await create(nodes[0], (1, 2, 3))
+    gateway = nodes[2].gateway
+    await publish(gateway, b"a", b"b")
+    found = await gateway.receive(WHO, "t", "g", records_max=2, wait_ms=5_000, lock_ms=60_000)
+    cluster.hosts[1].kill()
+    await asyncio.sleep(random.Random(seed).uniform(0, 2))
+    receipts = [one.receipt for one in found]
+    async with asyncio.timeout(45):
+        while receipts:
+            answers = await accept(gateway, receipts)
+            lost = [one for one in answers if one and one.code.name == "INVALID_RECORD_STATE"]
+            assert not lost, "the lease was not known to the next leader"
+            pairs = zip(receipts, answers, strict=True)
+            receipts = [receipt for receipt, refused in pairs if refused is not None]
+    await asyncio.sleep(70)
+    assert await gateway.receive(WHO, "t", "g", records_max=2, wait_ms=100) == []

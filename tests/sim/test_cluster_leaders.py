@@ -28,7 +28,7 @@ from simulation.cluster import SimCluster
 from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
 from simulation.store import SimStore
-from tests.run_with import run_with
+from tests.run_with import run_with, with_seeds
 
 OVERRIDES = {
     "min.insync.replicas": "2",
@@ -148,76 +148,67 @@ def play(story: Callable[[Scene], Awaitable[None]], seed: int = 0) -> None:
     run(main, seed=seed, time_max=500.0)
 
 
-def test_silent_follower_delays_writes_at_most_its_maximal_lag() -> None:
-    async def story(scene: Scene) -> None:
-        leader = scene.leader()
-        names = [host.name for host in scene.nodes.hosts.values()]
-        lost = next(n for n in scene.nodes.hosts if n != leader.config.node_id)
-        assert await scene.send(leader.config.node_id, b"before") is ErrorCode.NONE
-        others = [name for name in names if name != f"node-{lost}"]
-        for name in others:
-            scene.loop.net.cut(f"node-{lost}", name)
-        started_s = scene.loop.time()
-        assert await scene.send(leader.config.node_id, b"meanwhile") is ErrorCode.NONE
-        assert scene.loop.time() - started_s < 5.0
-        partition = leader.partitions.get("t", 0)
-        assert partition is not None
-        assert lost not in partition.record.isr
-        scene.loop.net.heal()
-        await scene.until(lambda: len(partition.record.isr) == 3)
-        assert {one.log.end_offset for one in scene.replicas()} == {2}
-
-    for seed in range(3):
-        play(story, seed)
+@run_with(with_seeds, 3, play)
+async def test_silent_follower_delays_writes_at_most_its_maximal_lag(scene: Scene) -> None:
+    leader = scene.leader()
+    names = [host.name for host in scene.nodes.hosts.values()]
+    lost = next(n for n in scene.nodes.hosts if n != leader.config.node_id)
+    assert await scene.send(leader.config.node_id, b"before") is ErrorCode.NONE
+    others = [name for name in names if name != f"node-{lost}"]
+    for name in others:
+        scene.loop.net.cut(f"node-{lost}", name)
+    started_s = scene.loop.time()
+    assert await scene.send(leader.config.node_id, b"meanwhile") is ErrorCode.NONE
+    assert scene.loop.time() - started_s < 5.0
+    partition = leader.partitions.get("t", 0)
+    assert partition is not None
+    assert lost not in partition.record.isr
+    scene.loop.net.heal()
+    await scene.until(lambda: len(partition.record.isr) == 3)
+    assert {one.log.end_offset for one in scene.replicas()} == {2}
 
 
-def test_leader_without_the_store_refuses_writes_when_another_may_lead() -> None:
-    async def story(scene: Scene) -> None:
-        old = scene.leader().config.node_id
-        assert await scene.send(old, b"before") is ErrorCode.NONE
-        scene.lines[old].is_silent = True
-        await scene.until(lambda: scene.node(old).membership.is_fenced)
-        lost = scene.node(old).partitions.replica("t", 0)
-        assert lost is not None
-        assert lost.is_leader, "it has not heard of another"
-        for acks in (-1, 1):
-            assert await scene.send(old, b"lost", acks) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert lost.log.end_offset == 1
-        another = next(n for n in scene.nodes.hosts if n != old)
-        await scene.until(lambda: _record(scene, another).leader not in (old, -1))
-        new = _record(scene, another).leader
-        assert await scene.send(new, b"after") is ErrorCode.NONE
-        scene.lines[old].is_silent = False
-        await scene.until(lambda: len(_record(scene, new).isr) == 3)
-        assert {one.log.end_offset for one in scene.replicas()} == {2}
-
-    for seed in range(3):
-        play(story, seed)
+@run_with(with_seeds, 3, play)
+async def test_leader_without_the_store_refuses_writes_when_another_may_lead(scene: Scene) -> None:
+    old = scene.leader().config.node_id
+    assert await scene.send(old, b"before") is ErrorCode.NONE
+    scene.lines[old].is_silent = True
+    await scene.until(lambda: scene.node(old).membership.is_fenced)
+    lost = scene.node(old).partitions.replica("t", 0)
+    assert lost is not None
+    assert lost.is_leader, "it has not heard of another"
+    for acks in (-1, 1):
+        assert await scene.send(old, b"lost", acks) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert lost.log.end_offset == 1
+    another = next(n for n in scene.nodes.hosts if n != old)
+    await scene.until(lambda: _record(scene, another).leader not in (old, -1))
+    new = _record(scene, another).leader
+    assert await scene.send(new, b"after") is ErrorCode.NONE
+    scene.lines[old].is_silent = False
+    await scene.until(lambda: len(_record(scene, new).isr) == 3)
+    assert {one.log.end_offset for one in scene.replicas()} == {2}
 
 
-def test_pending_acknowledgements_fail_when_leadership_is_uncertain() -> None:
-    async def story(scene: Scene) -> None:
-        old = scene.leader().config.node_id
-        for other in scene.nodes.hosts:
-            if other != old:
-                scene.loop.net.cut(f"node-{old}", f"node-{other}")
-        scene.lines[old].is_silent = True
-        waiting = scene.loop.create_task(scene.send(old, b"in doubt"))
-        assert await waiting is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        another = next(n for n in scene.nodes.hosts if n != old)
-        await scene.until(lambda: _record(scene, another).leader not in (old, -1))
-        new = _record(scene, another).leader
-        assert await scene.send(new, b"first") is ErrorCode.NONE
-        assert await scene.send(new, b"second") is ErrorCode.NONE
-        scene.loop.net.heal()
-        scene.lines[old].is_silent = False
-        await scene.until(lambda: len(_record(scene, new).isr) == 3)
-        assert {one.log.end_offset for one in scene.replicas()} == {2}, (
-            "records of the old leader are truncated"
-        )
-
-    for seed in range(3):
-        play(story, seed)
+@run_with(with_seeds, 3, play)
+async def test_pending_acknowledgements_fail_when_leadership_is_uncertain(scene: Scene) -> None:
+    old = scene.leader().config.node_id
+    for other in scene.nodes.hosts:
+        if other != old:
+            scene.loop.net.cut(f"node-{old}", f"node-{other}")
+    scene.lines[old].is_silent = True
+    waiting = scene.loop.create_task(scene.send(old, b"in doubt"))
+    assert await waiting is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    another = next(n for n in scene.nodes.hosts if n != old)
+    await scene.until(lambda: _record(scene, another).leader not in (old, -1))
+    new = _record(scene, another).leader
+    assert await scene.send(new, b"first") is ErrorCode.NONE
+    assert await scene.send(new, b"second") is ErrorCode.NONE
+    scene.loop.net.heal()
+    scene.lines[old].is_silent = False
+    await scene.until(lambda: len(_record(scene, new).isr) == 3)
+    assert {one.log.end_offset for one in scene.replicas()} == {2}, (
+        "records of the old leader are truncated"
+    )
 
 
 @run_with(play)

@@ -20,7 +20,7 @@ from penstock.cluster.replication.high_watermark_checkpoint import name_of
 from penstock.cluster.replication.partitions import RETRY_SECONDS
 from simulation.host import SimHost
 from simulation.store import SimStore
-from tests.run_with import run_with
+from tests.run_with import run_with, with_seeds
 from tests.sim.test_cluster_leaders import Scene, play
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -346,21 +346,18 @@ def _restored(scene: Scene) -> int:
     return sum(node.fetchers.copied.restored for node in scene.nodes.nodes())
 
 
-def test_new_topic_is_not_taken_for_lost() -> None:
-    async def story(scene: Scene) -> None:
-        async def make() -> None:
-            await Admin(scene.client).create_topic("u", 3, 3)
+@run_with(with_seeds, 8, play)
+async def test_new_topic_is_not_taken_for_lost(scene: Scene) -> None:
+    async def make() -> None:
+        await Admin(scene.client).create_topic("u", 3, 3)
 
-        making = asyncio.ensure_future(make())
-        await asyncio.sleep(0.05)
-        for host in scene.nodes.hosts.values():
-            host.cut_power()
-        await asyncio.gather(making, return_exceptions=True)
-        await start_in_turn(scene, 1, 2, 3, pause_s=0.1)
-        await scene.until(lambda: len(scene.replicas()) == 3)
-        for node in scene.nodes.nodes():
-            for _, one in node.partitions.items():
-                assert not one.log.is_lost
-
-    for seed in range(8):
-        play(story, seed)
+    making = asyncio.ensure_future(make())
+    await asyncio.sleep(0.05)
+    for host in scene.nodes.hosts.values():
+        host.cut_power()
+    await asyncio.gather(making, return_exceptions=True)
+    await start_in_turn(scene, 1, 2, 3, pause_s=0.1)
+    await scene.until(lambda: len(scene.replicas()) == 3)
+    for node in scene.nodes.nodes():
+        for _, one in node.partitions.items():
+            assert not one.log.is_lost

@@ -85,24 +85,22 @@ def _others(node: Node) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_clean_stop_hands_over_leadership_first(seed: int) -> None:
-    async def scene(cluster: SimCluster) -> None:
-        await create(cluster)
-        images: list[Image] = []
-        witness = node_of(cluster, 2)
-        witness.watcher.on_change(lambda before, after: images.append(after))
-        assert 1 in leaders(witness.ctx.image)
-        await cluster.hosts[1].stop()
-        await until(cluster, lambda: 1 not in witness.ctx.image.brokers, within_s=5)
-        for image in images:
-            if 1 not in image.brokers:
-                assert 1 not in leaders(image), "it was gone before it had handed over"
-            assert -1 not in leaders(image)
-        # It left in good order, so it comes back as it went, and is soon in sync again.
-        assert await cluster.hosts[1].start()
-        await until(cluster, lambda: is_whole(witness.ctx.image), within_s=PATIENCE_S)
-
-    play(scene, seed)
+@run_with(play, fixtures=["seed"])
+async def test_clean_stop_hands_over_leadership_first(cluster: SimCluster) -> None:
+    await create(cluster)
+    images: list[Image] = []
+    witness = node_of(cluster, 2)
+    witness.watcher.on_change(lambda before, after: images.append(after))
+    assert 1 in leaders(witness.ctx.image)
+    await cluster.hosts[1].stop()
+    await until(cluster, lambda: 1 not in witness.ctx.image.brokers, within_s=5)
+    for image in images:
+        if 1 not in image.brokers:
+            assert 1 not in leaders(image), "it was gone before it had handed over"
+        assert -1 not in leaders(image)
+    # It left in good order, so it comes back as it went, and is soon in sync again.
+    assert await cluster.hosts[1].start()
+    await until(cluster, lambda: is_whole(witness.ctx.image), within_s=PATIENCE_S)
 
 
 @run_with(play, controlled_shutdown_enable="false")

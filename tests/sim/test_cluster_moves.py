@@ -111,27 +111,25 @@ def layout_of(image: Image) -> Mapping[tuple[str, int], tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_replicas_move_with_their_records_and_leave_no_files(seed: int) -> None:
-    async def scene(world: Scene) -> None:
-        await world.admin.create_topic("t", 3, 3)
-        await world.produce(300)
-        ends = {index: max(found) for index, found in world.end_offsets().items()}
-        place = TopicPartition("t", 0)
-        before = (await world.states())[0].replicas
-        [spare] = [node for node in (1, 2, 3, 4) if node not in before]
-        target = (spare, before[1], before[0])
-        assert await world.moves.reassign({place: target}) == {place: None}
-        await world.until(is_still)
-        assert (await world.states())[0].replicas == target
-        await asyncio.sleep(10)
-        assert "0" not in world.directories(before[2])
-        assert "0" in world.directories(spare)
-        await world.produce(10)
-        for index, found in world.end_offsets().items():
-            assert len(found) == 3
-            assert min(found) >= ends[index]
-
-    play(scene, seed=seed)
+@run_with(play, fixtures=["seed"])
+async def test_replicas_move_with_their_records_and_leave_no_files(world: Scene) -> None:
+    await world.admin.create_topic("t", 3, 3)
+    await world.produce(300)
+    ends = {index: max(found) for index, found in world.end_offsets().items()}
+    place = TopicPartition("t", 0)
+    before = (await world.states())[0].replicas
+    [spare] = [node for node in (1, 2, 3, 4) if node not in before]
+    target = (spare, before[1], before[0])
+    assert await world.moves.reassign({place: target}) == {place: None}
+    await world.until(is_still)
+    assert (await world.states())[0].replicas == target
+    await asyncio.sleep(10)
+    assert "0" not in world.directories(before[2])
+    assert "0" in world.directories(spare)
+    await world.produce(10)
+    for index, found in world.end_offsets().items():
+        assert len(found) == 3
+        assert min(found) >= ends[index]
 
 
 @run_with(play)
@@ -270,42 +268,39 @@ async def test_two_of_three_nodes_lead_after_a_power_cut(world: Scene) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_disks_match_the_image_after_random_faults(seed: int) -> None:
+@run_with(play, fixtures=["seed"])
+async def test_disks_match_the_image_after_random_faults(world: Scene, *, seed: int) -> None:
     """Moves, deletions and creations while nodes die, commits are unknown and watches lag."""
-
-    async def scene(world: Scene) -> None:
-        rng, etcd = random.Random(seed), world.nodes.etcd
-        for name in ("a", "b", "t"):
-            await world.admin.create_topic(name, 4, 3)
-        etcd.timeout_s, etcd.unknown_ratio = 0.5, 0.1
-        etcd.delay_s, etcd.watch_delay_s = (0.0, 0.01), (0.0, 0.2)
-        for _ in range(12):
-            await trouble(world, rng)
-            await asyncio.sleep(rng.uniform(0.0, 3.0))
-        etcd.unknown_ratio, etcd.watch_delay_s = 0.0, (0.0, 0.0)
-        for host in world.nodes.hosts.values():
-            if host.node is None:
-                assert await host.start()
-        image = await world.until(lambda image: is_still(image) and not image.deleted)
-        await asyncio.sleep(15)
-        for node_id in world.nodes.hosts:
-            for name, topic in image.topics.items():
-                wanted = [
-                    str(index)
-                    for index, record in enumerate(topic.partitions)
-                    if node_id in record.replicas
-                ]
-                # A topic that was deleted after it had moved off a node that was down may stay
-                # there, reported and left alone; so only the present one is looked at.
-                found = world.nodes.hosts[node_id].disk.listdir(
-                    f"data/logs/{directory_of(name, topic.id)}"
-                )
-                assert sorted(found) == wanted, (node_id, name)
-        _, keys_left = await SimStore(etcd).range("/partitions/")
-        known = {show_topic_id(topic.id) for topic in image.topics.values()}
-        assert {entry.key.split("/")[2] for entry in keys_left} <= known
-
-    play(scene, seed=seed)
+    rng, etcd = random.Random(seed), world.nodes.etcd
+    for name in ("a", "b", "t"):
+        await world.admin.create_topic(name, 4, 3)
+    etcd.timeout_s, etcd.unknown_ratio = 0.5, 0.1
+    etcd.delay_s, etcd.watch_delay_s = (0.0, 0.01), (0.0, 0.2)
+    for _ in range(12):
+        await trouble(world, rng)
+        await asyncio.sleep(rng.uniform(0.0, 3.0))
+    etcd.unknown_ratio, etcd.watch_delay_s = 0.0, (0.0, 0.0)
+    for host in world.nodes.hosts.values():
+        if host.node is None:
+            assert await host.start()
+    image = await world.until(lambda image: is_still(image) and not image.deleted)
+    await asyncio.sleep(15)
+    for node_id in world.nodes.hosts:
+        for name, topic in image.topics.items():
+            wanted = [
+                str(index)
+                for index, record in enumerate(topic.partitions)
+                if node_id in record.replicas
+            ]
+            # A topic that was deleted after it had moved off a node that was down may stay
+            # there, reported and left alone; so only the present one is looked at.
+            found = world.nodes.hosts[node_id].disk.listdir(
+                f"data/logs/{directory_of(name, topic.id)}"
+            )
+            assert sorted(found) == wanted, (node_id, name)
+    _, keys_left = await SimStore(etcd).range("/partitions/")
+    known = {show_topic_id(topic.id) for topic in image.topics.values()}
+    assert {entry.key.split("/")[2] for entry in keys_left} <= known
 
 
 async def trouble(world: Scene, rng: random.Random) -> None:

@@ -118,17 +118,15 @@ async def test_queue_over_all_nodes_delivers_every_record_once(world: Scene) -> 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_queue_survives_the_death_of_any_node(seed: int) -> None:
-    async def scene(world: Scene) -> None:
-        rng = random.Random(seed)
-        await world.produce()
-        for node_id in rng.sample((1, 2, 3), 3):
-            await asyncio.sleep(rng.uniform(0.01, 1.5))
-            victim = world.nodes.hosts[node_id]
-            victim.kill()
-            await asyncio.sleep(rng.uniform(1, 20))
-            assert await victim.start()
-            await asyncio.sleep(rng.uniform(5, 20))
-        await world.until_done()
-
-    play(scene, seed)
+@run_with(play, fixtures=["seed"])
+async def test_queue_survives_the_death_of_any_node(world: Scene, *, seed: int) -> None:
+    rng = random.Random(seed)
+    await world.produce()
+    for node_id in rng.sample((1, 2, 3), 3):
+        await asyncio.sleep(rng.uniform(0.01, 1.5))
+        victim = world.nodes.hosts[node_id]
+        victim.kill()
+        await asyncio.sleep(rng.uniform(1, 20))
+        assert await victim.start()
+        await asyncio.sleep(rng.uniform(5, 20))
+    await world.until_done()

@@ -58,48 +58,48 @@ async def test_every_node_answers_for_the_registry_leader(cluster: SimCluster) -
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_registrations_survive_the_death_of_any_node(seed: int) -> None:
-    async def scene(cluster: SimCluster) -> None:
-        rng = random.Random(seed)
-        await cluster.nodes()[0].registry.ask(PutConfig(None, "NONE"))
-        given: dict[int, str] = {}
+@run_with(play, fixtures=["seed"])
+async def test_registrations_survive_the_death_of_any_node(
+    cluster: SimCluster, *, seed: int
+) -> None:
+    rng = random.Random(seed)
+    await cluster.nodes()[0].registry.ask(PutConfig(None, "NONE"))
+    given: dict[int, str] = {}
 
-        async def client(number: int) -> None:
-            for step in range(12):
-                text = schema(number * 1000 + step)
-                while True:
-                    node_id = rng.choice((1, 2, 3))
-                    node = cluster.hosts[node_id].node
-                    try:
-                        if node is not None:
-                            call = Register(f"s{number % 2}", text, "AVRO")
-                            answer = await asyncio.wait_for(node.registry.ask(call), 20.0)
-                            break
-                    except (Refused, TimeoutError, OSError, asyncio.CancelledError):
-                        pass
-                    await asyncio.sleep(0.3)
-                schema_id = msgspec.json.decode(answer)["id"]
-                assert given.setdefault(schema_id, text) == text, "an id was given twice"
-                await asyncio.sleep(rng.uniform(0.0, 2.0))
+    async def client(number: int) -> None:
+        for step in range(12):
+            text = schema(number * 1000 + step)
+            while True:
+                node_id = rng.choice((1, 2, 3))
+                node = cluster.hosts[node_id].node
+                try:
+                    if node is not None:
+                        call = Register(f"s{number % 2}", text, "AVRO")
+                        answer = await asyncio.wait_for(node.registry.ask(call), 20.0)
+                        break
+                except (Refused, TimeoutError, OSError, asyncio.CancelledError):
+                    pass
+                await asyncio.sleep(0.3)
+            schema_id = msgspec.json.decode(answer)["id"]
+            assert given.setdefault(schema_id, text) == text, "an id was given twice"
+            await asyncio.sleep(rng.uniform(0.0, 2.0))
 
-        tasks = [asyncio.ensure_future(client(number)) for number in range(3)]
-        for node_id in rng.sample((1, 2, 3), 3):
-            await asyncio.sleep(rng.uniform(0.5, 5.0))
-            cluster.hosts[node_id].kill()
-            await asyncio.sleep(rng.uniform(1.0, 15.0))
-            assert await cluster.hosts[node_id].start()
-            await asyncio.sleep(rng.uniform(2.0, 10.0))
-        await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
-        assert len(given) == 36
-        node = cluster.nodes()[0]
-        for schema_id, text in given.items():
-            answer = await node.registry.ask(GetById(schema_id))
-            assert msgspec.json.decode(answer)["schema"] == text
-        versions = 0
-        for subject in ("s0", "s1"):
-            listed = msgspec.json.decode(await node.registry.ask(ListVersions(subject=subject)))
-            assert listed == list(range(1, len(listed) + 1))
-            versions += len(listed)
-        assert versions == 36
-
-    play(scene, seed)
+    tasks = [asyncio.ensure_future(client(number)) for number in range(3)]
+    for node_id in rng.sample((1, 2, 3), 3):
+        await asyncio.sleep(rng.uniform(0.5, 5.0))
+        cluster.hosts[node_id].kill()
+        await asyncio.sleep(rng.uniform(1.0, 15.0))
+        assert await cluster.hosts[node_id].start()
+        await asyncio.sleep(rng.uniform(2.0, 10.0))
+    await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
+    assert len(given) == 36
+    node = cluster.nodes()[0]
+    for schema_id, text in given.items():
+        answer = await node.registry.ask(GetById(schema_id))
+        assert msgspec.json.decode(answer)["schema"] == text
+    versions = 0
+    for subject in ("s0", "s1"):
+        listed = msgspec.json.decode(await node.registry.ask(ListVersions(subject=subject)))
+        assert listed == list(range(1, len(listed) + 1))
+        versions += len(listed)
+    assert versions == 36

@@ -319,29 +319,26 @@ async def test_write_outside_its_transaction_is_refused_by_a_remote_leader(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_transaction_survives_the_death_of_any_node(seed: int) -> None:
+@run_with(play, fixtures=["seed"])
+async def test_transaction_survives_the_death_of_any_node(world: Scene, *, seed: int) -> None:
     """The coordinator, a partition's leader or the group's: the transaction ends everywhere."""
-
-    async def scene(world: Scene) -> None:
-        producer = Producer(world.client, "tx")
-        await producer.init()
-        victim = world.nodes.hosts[seed % 3 + 1]
-        for index in range(PARTITIONS):
-            await producer.write(index, b"a", 12)
-        await producer.commit_offset("g", 7)
-        ending = asyncio.ensure_future(producer.end(committed=True))
-        await asyncio.sleep(0.0015 * (seed + 1))
-        victim.kill()
-        await ending
-        await asyncio.sleep(20)
-        assert await victim.start()
-        await asyncio.sleep(20)
-        await world.settled()
-        for index in range(PARTITIONS):
-            assert world.values(index) == [[b"a"]] * 3
-        assert await world.committed_offset("g") == 7
-
-    play(scene, seed)
+    producer = Producer(world.client, "tx")
+    await producer.init()
+    victim = world.nodes.hosts[seed % 3 + 1]
+    for index in range(PARTITIONS):
+        await producer.write(index, b"a", 12)
+    await producer.commit_offset("g", 7)
+    ending = asyncio.ensure_future(producer.end(committed=True))
+    await asyncio.sleep(0.0015 * (seed + 1))
+    victim.kill()
+    await ending
+    await asyncio.sleep(20)
+    assert await victim.start()
+    await asyncio.sleep(20)
+    await world.settled()
+    for index in range(PARTITIONS):
+        assert world.values(index) == [[b"a"]] * 3
+    assert await world.committed_offset("g") == 7
 
 
 @run_with(play)

@@ -18,6 +18,7 @@ from penstock.state.queues.delivery_headers import DELAY_MS
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
+from tests.run_with import run_with
 from tests.sim.sharing import GROUP, GROUP_KIND, Ledger, Member
 
 SKEW_MS = {1: 300_000, 2: 0, 3: -300_000}
@@ -65,83 +66,81 @@ class TimedMember(Member):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_delays_are_kept_over_failovers_between_clocks_300_seconds_apart(seed: int) -> None:
-    async def main(loop: SimLoop) -> None:
-        rng = random.Random(seed)
-        cluster = SimCluster(loop, seed, (1, 2, 3), OVERRIDES)
-        for node_id, skew_ms in SKEW_MS.items():
-            cluster.hosts[node_id].clock.jump(skew_ms)
-        await cluster.start()
-        config = ConnectionConfig(connect_timeout_ms=1000, request_timeout_ms=6000)
-        sent: dict[bytes, tuple[float, float]] = {}
-        came: dict[bytes, tuple[float, float]] = {}
-        saw_from = dict.fromkeys(SKEW_MS, 0.0)
-        async with Cluster(SimRandom(seed), cluster.addresses, config) as client:
-            admin = Admin(client)
-            await admin.create_topic("t", PARTITIONS, 3)
-            await admin.alter_configs(GROUP_KIND, GROUP, {"share.auto.offset.reset": "earliest"})
-            topic = await client.topic("t")
-            ledger = Ledger()
-            members = [
-                TimedMember(
-                    came, saw_from, f"member-{n}", topic.topic_id, PARTITIONS, client, ledger
-                )
-                for n in range(2)
-            ]
-            tasks = [asyncio.ensure_future(member.run()) for member in members]
-            is_over = False
+@run_with(run, time_max=3000.0, fixtures=["seed"])
+async def test_delays_are_kept_over_failovers_between_clocks_300_seconds_apart(
+    loop: SimLoop, *, seed: int
+) -> None:
+    rng = random.Random(seed)
+    cluster = SimCluster(loop, seed, (1, 2, 3), OVERRIDES)
+    for node_id, skew_ms in SKEW_MS.items():
+        cluster.hosts[node_id].clock.jump(skew_ms)
+    await cluster.start()
+    config = ConnectionConfig(connect_timeout_ms=1000, request_timeout_ms=6000)
+    sent: dict[bytes, tuple[float, float]] = {}
+    came: dict[bytes, tuple[float, float]] = {}
+    saw_from = dict.fromkeys(SKEW_MS, 0.0)
+    async with Cluster(SimRandom(seed), cluster.addresses, config) as client:
+        admin = Admin(client)
+        await admin.create_topic("t", PARTITIONS, 3)
+        await admin.alter_configs(GROUP_KIND, GROUP, {"share.auto.offset.reset": "earliest"})
+        topic = await client.topic("t")
+        ledger = Ledger()
+        members = [
+            TimedMember(came, saw_from, f"member-{n}", topic.topic_id, PARTITIONS, client, ledger)
+            for n in range(2)
+        ]
+        tasks = [asyncio.ensure_future(member.run()) for member in members]
+        is_over = False
 
-            async def publish(node_id: int) -> None:
-                clock = cluster.hosts[node_id].clock
-                producer_config = ProducerConfig(delivery_timeout_ms=600_000)
-                pace = random.Random(f"{seed}/{node_id}")
-                async with Producer(clock, SimRandom(seed), client, producer_config) as producer:
-                    number = 0
-                    while not is_over:
-                        value = b"%d-%d" % (node_id, number)
-                        number += 1
-                        delay_s = pace.choice((5, 20, 60))
-                        sent[value] = loop.time(), delay_s
-                        header = (DELAY_MS, b"%d" % (delay_s * 1000))
-                        await (
-                            await producer.send(
-                                "t", value, partition=number % PARTITIONS, headers=[header]
-                            )
+        async def publish(node_id: int) -> None:
+            clock = cluster.hosts[node_id].clock
+            producer_config = ProducerConfig(delivery_timeout_ms=600_000)
+            pace = random.Random(f"{seed}/{node_id}")
+            async with Producer(clock, SimRandom(seed), client, producer_config) as producer:
+                number = 0
+                while not is_over:
+                    value = b"%d-%d" % (node_id, number)
+                    number += 1
+                    delay_s = pace.choice((5, 20, 60))
+                    sent[value] = loop.time(), delay_s
+                    header = (DELAY_MS, b"%d" % (delay_s * 1000))
+                    await (
+                        await producer.send(
+                            "t", value, partition=number % PARTITIONS, headers=[header]
                         )
-                        await asyncio.sleep(pace.choice((0.01, 0.3, 3.0, 15.0)))
+                    )
+                    await asyncio.sleep(pace.choice((0.01, 0.3, 3.0, 15.0)))
 
-            publishers = [asyncio.ensure_future(publish(node_id)) for node_id in SKEW_MS]
-            for _ in range(ROUNDS):
-                await asyncio.sleep(rng.uniform(15, 40))
-                leaders = sorted(
-                    node.config.node_id
-                    for node in cluster.nodes()
-                    if any(one.topic == "t" for one in node.partitions.led())
-                )
-                victim = cluster.hosts[rng.choice(leaders)]
-                victim.kill()
-                await asyncio.sleep(rng.uniform(1, 15))
-                assert await victim.start()
-                saw_from[victim.node_id] = loop.time() + CATCH_UP_S
-            is_over = True
-            await asyncio.gather(*publishers)
-            deadline_s = loop.time() + 900
-            while len(came) < len(sent):
-                assert loop.time() < deadline_s, f"{len(sent) - len(came)} never came"
-                await asyncio.sleep(1)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        early, late = {}, {}
-        for value, (sent_s, delay_s) in sent.items():
-            came_s, since_s = came[value]
-            if sent_s >= since_s and came_s < sent_s + delay_s - EARLY_S_MAX:
-                early[value] = round(sent_s + delay_s - came_s, 1)
-            if came_s > max(sent_s, since_s) + delay_s + LATE_S_MAX:
-                late[value] = round(came_s - sent_s - delay_s, 1)
-        assert not early, f"{len(early)} of {len(sent)} messages came early: {early}"
-        assert not late, f"{len(late)} of {len(sent)} messages came late: {late}"
-        await cluster.stop()
-        cluster.close()
-
-    run(main, seed=seed, time_max=3000.0)
+        publishers = [asyncio.ensure_future(publish(node_id)) for node_id in SKEW_MS]
+        for _ in range(ROUNDS):
+            await asyncio.sleep(rng.uniform(15, 40))
+            leaders = sorted(
+                node.config.node_id
+                for node in cluster.nodes()
+                if any(one.topic == "t" for one in node.partitions.led())
+            )
+            victim = cluster.hosts[rng.choice(leaders)]
+            victim.kill()
+            await asyncio.sleep(rng.uniform(1, 15))
+            assert await victim.start()
+            saw_from[victim.node_id] = loop.time() + CATCH_UP_S
+        is_over = True
+        await asyncio.gather(*publishers)
+        deadline_s = loop.time() + 900
+        while len(came) < len(sent):
+            assert loop.time() < deadline_s, f"{len(sent) - len(came)} never came"
+            await asyncio.sleep(1)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    early, late = {}, {}
+    for value, (sent_s, delay_s) in sent.items():
+        came_s, since_s = came[value]
+        if sent_s >= since_s and came_s < sent_s + delay_s - EARLY_S_MAX:
+            early[value] = round(sent_s + delay_s - came_s, 1)
+        if came_s > max(sent_s, since_s) + delay_s + LATE_S_MAX:
+            late[value] = round(came_s - sent_s - delay_s, 1)
+    assert not early, f"{len(early)} of {len(sent)} messages came early: {early}"
+    assert not late, f"{len(late)} of {len(sent)} messages came late: {late}"
+    await cluster.stop()
+    cluster.close()

@@ -2,21 +2,22 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
 
 from penstock.app.limiter import RateLimited, RateLimiter, SyncRateLimiter
 from simulation.loop import SimLoop
+from tests.run_with import run_with
 
 T = TypeVar("T")
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
+def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     loop = SimLoop(1)
     try:
-        return loop.run_until_complete(work)
+        return loop.run_until_complete(work())
     finally:
         loop.close()
 
@@ -62,27 +63,25 @@ def test_callers_proceed_in_order_at_the_rate() -> None:
             pass
         return seen
 
-    seen = run(main())
+    seen = run(main)
     assert [number for number, _ in seen] == list(range(5))
     assert [at_s for _, at_s in seen] == pytest.approx([n / 10 for n in range(5)])
 
 
-def test_cancelled_wait_returns_its_tokens() -> None:
-    async def main() -> float:
-        loop, limiter = asyncio.get_running_loop(), RateLimiter(1, burst=1)
-        await limiter.acquire()
-        waiting = [asyncio.create_task(limiter.acquire()) for _ in range(5)]
-        await asyncio.sleep(0.1)
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-        with pytest.raises(RateLimited):
-            await limiter.acquire(timeout="500ms")
-        start = loop.time()
-        await limiter.acquire()
-        return loop.time() - start
-
-    assert run(main()) == pytest.approx(0.9, abs=0.01)
+@run_with(run)
+async def test_cancelled_wait_returns_its_tokens() -> None:
+    loop, limiter = asyncio.get_running_loop(), RateLimiter(1, burst=1)
+    await limiter.acquire()
+    waiting = [asyncio.create_task(limiter.acquire()) for _ in range(5)]
+    await asyncio.sleep(0.1)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    with pytest.raises(RateLimited):
+        await limiter.acquire(timeout="500ms")
+    start = loop.time()
+    await limiter.acquire()
+    assert loop.time() - start == pytest.approx(0.9, abs=0.01)
 
 
 class Watch:

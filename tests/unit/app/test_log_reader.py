@@ -124,34 +124,33 @@ async def test_members_share_partitions_without_missing_messages(sim: Sim) -> No
         await asyncio.gather(*tasks)
 
 
-def test_exactly_once_commits_outputs_with_offsets() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await fill(client, 20)
-            await client.create_topic("out", 2)
-            done = 0
-            while done < 20:
-                # Each life fails in the middle of a message, after it has published.
-                try:
-                    async with client.consume("log", "copy", delivery="exactly-once") as reader:
-                        async for message in reader:
-                            done = message.json() + 1
-                            await reader.publish("out", message.payload, key=message.payload)
-                            if done % 7 == 0 and done > lives.get(done, 0):
-                                lives[done] = done
-                                raise RuntimeError("failed after publishing")
-                            if done == 20:
-                                break
-                except RuntimeError:
-                    continue
-            async with client.consume("out") as reader:
-                found = [one.json() for one in await read(reader, 20)]
-                assert sorted(found) == list(range(20))
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(anext(reader), 5)
-
+@run_with(on_broker)
+async def test_exactly_once_commits_outputs_with_offsets(sim: Sim) -> None:
     lives: dict[int, int] = {}
-    on_broker(test)
+
+    async with sim.client() as client:
+        await fill(client, 20)
+        await client.create_topic("out", 2)
+        done = 0
+        while done < 20:
+            # Each life fails in the middle of a message, after it has published.
+            try:
+                async with client.consume("log", "copy", delivery="exactly-once") as reader:
+                    async for message in reader:
+                        done = message.json() + 1
+                        await reader.publish("out", message.payload, key=message.payload)
+                        if done % 7 == 0 and done > lives.get(done, 0):
+                            lives[done] = done
+                            raise RuntimeError("failed after publishing")
+                        if done == 20:
+                            break
+            except RuntimeError:
+                continue
+        async with client.consume("out") as reader:
+            found = [one.json() for one in await read(reader, 20)]
+            assert sorted(found) == list(range(20))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(reader), 5)
 
 
 @run_with(on_broker)

@@ -69,26 +69,24 @@ async def test_reject_dead_letters_with_the_reason(sim: Sim) -> None:
         assert told == {b"bad": ("ValueError", "no such id"), b"worse": ("Error", "broken")}
 
 
-def test_dead_letter_has_the_reason_of_the_last_nack() -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("jobs", 1)
-            await client.configure_group("workers", {"share.delivery.count.limit": "2"})
-            await client.publish("jobs", b"x")
-            for number in (1, 2):
-                (message,) = await take(client, "jobs", "workers", 1)
-                await message.nack(delay=0, error=RuntimeError(f"failure {number}"))
-            (dead,) = await take_from_dlq(sim)
-            assert dead["penstock-dlq-error-class"] == b"RuntimeError"
-            assert dead["penstock-dlq-error-message"] == b"failure 2"
-            assert dead["penstock-dlq-attempts"] == b"2"
-
+@run_with(on_broker)
+async def test_dead_letter_has_the_reason_of_the_last_nack(sim: Sim) -> None:
     async def take_from_dlq(sim: Sim) -> list[dict[str, bytes | None]]:
         await asyncio.sleep(5)
         async with sim.client() as client:
             return [one.headers for one in await take(client, "jobs.dlq", "look", 1)]
 
-    on_broker(test)
+    async with sim.client() as client:
+        await client.create_topic("jobs", 1)
+        await client.configure_group("workers", {"share.delivery.count.limit": "2"})
+        await client.publish("jobs", b"x")
+        for number in (1, 2):
+            (message,) = await take(client, "jobs", "workers", 1)
+            await message.nack(delay=0, error=RuntimeError(f"failure {number}"))
+        (dead,) = await take_from_dlq(sim)
+        assert dead["penstock-dlq-error-class"] == b"RuntimeError"
+        assert dead["penstock-dlq-error-message"] == b"failure 2"
+        assert dead["penstock-dlq-attempts"] == b"2"
 
 
 @run_with(on_broker)

@@ -57,34 +57,36 @@ class Copier:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_messages_are_copied_exactly_once_across_crashes(seed: int) -> None:
-    async def test(sim: Sim) -> None:
-        async with sim.client() as client:
-            await client.create_topic("log", 2)
-            await client.create_topic("out", 2)
-            await client.publish_many("log", range(COUNT))
-            copiers = [Copier(sim, seed * 10 + number) for number in range(2)]
-            tasks = [asyncio.ensure_future(copier.run()) for copier in copiers]
-            seen: Counter[int] = Counter()
-            async with client.consume("out") as out:
-                async with asyncio.timeout(2_000):
-                    while len(seen) < COUNT:
-                        seen[(await anext(out)).json()] += 1
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-                with pytest.raises(TimeoutError):
-                    seen[(await asyncio.wait_for(anext(out), 90)).json()] += 1
-            assert seen == Counter(range(COUNT))
-            assert sum(copier.deaths for copier in copiers) > 5
-
-    overrides = {
+@run_with(
+    on_broker,
+    overrides={
         "group.consumer.min.session.timeout.ms": "3000",
         "group.consumer.session.timeout.ms": "3000",
         "group.consumer.heartbeat.interval.ms": "500",
         "group.consumer.min.heartbeat.interval.ms": "500",
-    }
-    on_broker(test, overrides=overrides, seed=seed, time_max=5_000)
+    },
+    time_max=5_000,
+    fixtures=["seed"],
+)
+async def test_messages_are_copied_exactly_once_across_crashes(sim: Sim, *, seed: int) -> None:
+    async with sim.client() as client:
+        await client.create_topic("log", 2)
+        await client.create_topic("out", 2)
+        await client.publish_many("log", range(COUNT))
+        copiers = [Copier(sim, seed * 10 + number) for number in range(2)]
+        tasks = [asyncio.ensure_future(copier.run()) for copier in copiers]
+        seen: Counter[int] = Counter()
+        async with client.consume("out") as out:
+            async with asyncio.timeout(2_000):
+                while len(seen) < COUNT:
+                    seen[(await anext(out)).json()] += 1
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            with pytest.raises(TimeoutError):
+                seen[(await asyncio.wait_for(anext(out), 90)).json()] += 1
+        assert seen == Counter(range(COUNT))
+        assert sum(copier.deaths for copier in copiers) > 5
 
 
 @run_with(on_broker)

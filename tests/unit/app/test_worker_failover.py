@@ -9,6 +9,7 @@ from penstock.app.message import Message
 from penstock.app.task import RetryBackoff
 from penstock.app.worker import Worker
 from simulation.workers import SimWorkers
+from tests.run_with import run_with
 from tests.unit.app.simulated import Sim, on_broker
 
 KEYS, EACH = 12, 10
@@ -40,45 +41,48 @@ class Watch:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
-def test_worker_failover_loses_nothing_and_keeps_key_order(seed: int) -> None:
-    async def test(sim: Sim) -> None:
-        watch = Watch(seed)
-        async with sim.client() as client:
-            await client.create_topic("jobs", 3, 3, order="key")
-            for number in range(EACH):
-                for key in range(KEYS):
-                    await client.publish("jobs", number, key=f"k{key}")
-        workers = []
-        for _ in range(2):
-            worker = Worker(sim.brokers, group="workers", threads=SimWorkers(1), **sim.options())
-            backoff = RetryBackoff(0.1, 0.5)
-            worker.task("jobs", concurrency=4, retries=15, backoff=backoff)(watch.handle)
-            workers.append(worker)
-        serving = [asyncio.ensure_future(worker.serve()) for worker in workers]
-        for node_id in (1, 2, 3, 1):
-            await asyncio.sleep(watch.rng.uniform(0.5, 3))
-            host = sim.cluster.hosts[node_id]
-            if watch.rng.random() < 0.5:
-                host.cut_power()
-            elif watch.rng.random() < 0.5:
-                host.kill()
-            else:
-                await host.stop()
-            await asyncio.sleep(watch.rng.uniform(1, 5))
-            await host.start()
-        for _ in range(600):
-            if watch.is_over:
-                break
-            await asyncio.sleep(0.5)
-        for worker in workers:
-            worker.stop()
-        await asyncio.gather(*serving)
-        assert watch.is_over, watch.done
-        assert watch.wrong == []
-
-    overrides = {
+@run_with(
+    on_broker,
+    nodes=3,
+    overrides={
         "offsets.topic.replication.factor": "3",
         "share.coordinator.state.topic.replication.factor": "3",
         "transaction.state.log.replication.factor": "3",
-    }
-    on_broker(test, nodes=3, overrides=overrides, seed=seed, time_max=2_000)
+    },
+    time_max=2_000,
+    fixtures=["seed"],
+)
+async def test_worker_failover_loses_nothing_and_keeps_key_order(sim: Sim, *, seed: int) -> None:
+    watch = Watch(seed)
+    async with sim.client() as client:
+        await client.create_topic("jobs", 3, 3, order="key")
+        for number in range(EACH):
+            for key in range(KEYS):
+                await client.publish("jobs", number, key=f"k{key}")
+    workers = []
+    for _ in range(2):
+        worker = Worker(sim.brokers, group="workers", threads=SimWorkers(1), **sim.options())
+        backoff = RetryBackoff(0.1, 0.5)
+        worker.task("jobs", concurrency=4, retries=15, backoff=backoff)(watch.handle)
+        workers.append(worker)
+    serving = [asyncio.ensure_future(worker.serve()) for worker in workers]
+    for node_id in (1, 2, 3, 1):
+        await asyncio.sleep(watch.rng.uniform(0.5, 3))
+        host = sim.cluster.hosts[node_id]
+        if watch.rng.random() < 0.5:
+            host.cut_power()
+        elif watch.rng.random() < 0.5:
+            host.kill()
+        else:
+            await host.stop()
+        await asyncio.sleep(watch.rng.uniform(1, 5))
+        await host.start()
+    for _ in range(600):
+        if watch.is_over:
+            break
+        await asyncio.sleep(0.5)
+    for worker in workers:
+        worker.stop()
+    await asyncio.gather(*serving)
+    assert watch.is_over, watch.done
+    assert watch.wrong == []

@@ -16,7 +16,7 @@ from penstock.client.errors import ConnectionLost, RequestTimeout, Unreachable
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.wire.messages.produce import ProduceRequest
 from simulation.loop import SimLoop, run
-from tests.run_with import run_with
+from tests.run_with import run_with, with_seeds
 from tests.unit.client.model import CLOSE, HANG, ModelBroker
 
 Scenario = Callable[[SimLoop, ModelBroker, Connection], Awaitable[None]]
@@ -34,26 +34,25 @@ def connected(scenario: Scenario, seed: int = 1, **config: Any) -> None:
     run(main, seed, time_max=1000.0)
 
 
-def refused(message: str, error: type[Exception], main: Callable[[SimLoop], Any]) -> None:
+def refused(main: Callable[[SimLoop], Any], message: str, error: type[Exception]) -> None:
     with pytest.raises(error) as caught:
         run(main, time_max=1000.0)
     assert message in str(caught.value)
 
 
-def test_pipelined_requests_get_their_own_replies() -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, connection: Connection) -> None:
-        broker.create("a")
-        broker.create("b", 3)
-        replies = await asyncio.gather(
-            *(connection.call(ALL, MetadataResponse) for _ in range(20)),
-        )
-        assert len(replies) == 20
-        for reply in replies:
-            assert [(t.name, len(t.partitions)) for t in reply.topics] == [("a", 1), ("b", 3)]
-        assert broker.connections == 1
-
-    for seed in range(5):
-        connected(scenario, seed)
+@run_with(with_seeds, 5, connected)
+async def test_pipelined_requests_get_their_own_replies(
+    loop: SimLoop, broker: ModelBroker, connection: Connection
+) -> None:
+    broker.create("a")
+    broker.create("b", 3)
+    replies = await asyncio.gather(
+        *(connection.call(ALL, MetadataResponse) for _ in range(20)),
+    )
+    assert len(replies) == 20
+    for reply in replies:
+        assert [(t.name, len(t.partitions)) for t in reply.topics] == [("a", 1), ("b", 3)]
+    assert broker.connections == 1
 
 
 @run_with(run)
@@ -83,29 +82,25 @@ async def test_broker_without_the_api_versions_version_is_asked_in_its_own(
     connection.close()
 
 
-def test_absent_broker_error_says_what_to_do() -> None:
-    async def main(loop: SimLoop) -> None:
-        await connect(Address("broker", 9092), ConnectionConfig())
-
-    refused(
-        "cannot reach broker:9092: connection refused; is the broker running? "
-        "start one with `penstock up`",
-        Unreachable,
-        main,
-    )
+@run_with(
+    refused,
+    "cannot reach broker:9092: connection refused; is the broker running? "
+    "start one with `penstock up`",
+    Unreachable,
+)
+async def test_absent_broker_error_says_what_to_do(loop: SimLoop) -> None:
+    await connect(Address("broker", 9092), ConnectionConfig())
 
 
-def test_broker_behind_a_cut_network_is_unreachable_in_time() -> None:
-    async def main(loop: SimLoop) -> None:
-        broker = ModelBroker()
-        address = await broker.start()
-        loop.net.cut("localhost", "broker")
-        try:
-            await connect(address, ConnectionConfig(connect_timeout_ms=3000))
-        finally:
-            assert 2.9 < loop.time() < 3.1
-
-    refused("cannot reach broker:9092: no answer in time", Unreachable, main)
+@run_with(refused, "cannot reach broker:9092: no answer in time", Unreachable)
+async def test_broker_behind_a_cut_network_is_unreachable_in_time(loop: SimLoop) -> None:
+    broker = ModelBroker()
+    address = await broker.start()
+    loop.net.cut("localhost", "broker")
+    try:
+        await connect(address, ConnectionConfig(connect_timeout_ms=3000))
+    finally:
+        assert 2.9 < loop.time() < 3.1
 
 
 @run_with(connected)
@@ -191,27 +186,27 @@ def stranger(answer: bytes) -> Callable[[SimLoop], Any]:
 def test_http_peer_is_recognized() -> None:
     answer = b"HTTP/1.1 400 Bad Request\r\n\r\n"
     refused(
+        stranger(answer),
         "the peer speaks HTTP, not Kafka's protocol; is this the Kafka port?",
         PeerError,
-        stranger(answer),
     )
 
 
 def test_oversized_frame_length_is_refused() -> None:
-    refused("frame of 2147483647 bytes", PeerError, stranger(b"\x7f\xff\xff\xff"))
-    refused("frame of -2 bytes", PeerError, stranger(b"\xff\xff\xff\xfe"))
+    refused(stranger(b"\x7f\xff\xff\xff"), "frame of 2147483647 bytes", PeerError)
+    refused(stranger(b"\xff\xff\xff\xfe"), "frame of -2 bytes", PeerError)
 
 
 def test_unexpected_correlation_id_is_a_protocol_error() -> None:
-    refused("got the reply to request 1799 instead of 1", PeerError, stranger(b"\0\0\0\4\0\0\7\7"))
+    refused(stranger(b"\0\0\0\4\0\0\7\7"), "got the reply to request 1799 instead of 1", PeerError)
 
 
 def test_malformed_reply_is_a_protocol_error() -> None:
-    refused("broke the protocol", PeerError, stranger(b"\0\0\0\7\0\0\0\1\0\0\5"))
+    refused(stranger(b"\0\0\0\7\0\0\0\1\0\0\5"), "broke the protocol", PeerError)
 
 
 def test_server_that_closes_at_once_is_explained() -> None:
-    refused("closed the connection instead of answering ApiVersions", Unreachable, stranger(b""))
+    refused(stranger(b""), "closed the connection instead of answering ApiVersions", Unreachable)
 
 
 @run_with(run)

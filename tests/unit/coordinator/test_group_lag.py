@@ -16,7 +16,7 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from simulation.cluster import SimCluster
-from simulation.loop import SimLoop
+from simulation.loop import SimLoop, run
 from tests.run_with import run_with
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
 from tests.unit.gateway.http.web import Web
@@ -74,49 +74,45 @@ async def test_lag_is_reported_by_group_and_partition_largest_first(node: Node) 
 
 
 @pytest.mark.parametrize("kept_max", [NAMES_MAX + 2, group_lag.KEPT_MAX])
-def test_names_are_bounded_and_the_rest_is_summed(
-    monkeypatch: pytest.MonkeyPatch, kept_max: int
+@run_with(on_node, configs=CONFIGS)
+async def test_names_are_bounded_and_the_rest_is_summed(
+    node: Node, *, monkeypatch: pytest.MonkeyPatch, kept_max: int
 ) -> None:
     monkeypatch.setattr(group_lag, "KEPT_MAX", kept_max)
 
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        await node.ctx.group.groups.ensure()
-        await node.produce("t", 2)
-        last = NAMES_MAX + 4
-        for at in range(NAMES_MAX + 5):
-            await commit(node, f"g{at:03d}", {0: 0 if at == last else 1})
-        watch = await watched(node)
-        assert len(watch.partitions) == NAMES_MAX
-        assert watch.partitions[0] == Behind(f"g{last}", "t", 0, 0, 2, 1_000)
-        assert len(watch.groups) == NAMES_MAX + 1
-        assert next(iter(watch.groups)) == (f"g{last}", "t")
-        assert watch.groups[OTHERS, OTHERS].records == 5
-
-    on_node(test, configs=CONFIGS)
+    await node.create("t", 1)
+    await node.ctx.group.groups.ensure()
+    await node.produce("t", 2)
+    last = NAMES_MAX + 4
+    for at in range(NAMES_MAX + 5):
+        await commit(node, f"g{at:03d}", {0: 0 if at == last else 1})
+    watch = await watched(node)
+    assert len(watch.partitions) == NAMES_MAX
+    assert watch.partitions[0] == Behind(f"g{last}", "t", 0, 0, 2, 1_000)
+    assert len(watch.groups) == NAMES_MAX + 1
+    assert next(iter(watch.groups)) == (f"g{last}", "t")
+    assert watch.groups[OTHERS, OTHERS].records == 5
 
 
-def test_lag_computation_yields_to_other_tasks(
-    monkeypatch: pytest.MonkeyPatch,
+@run_with(on_node, configs=CONFIGS)
+async def test_lag_computation_yields_to_other_tasks(
+    node: Node, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         cooperative_yield, "HOLD_SECONDS", -1.0
     )  # The simulator's clock stands still.
     monkeypatch.setattr(group_lag, "STEP", 1)
 
-    async def test(node: Node) -> None:
-        await node.create("t", 10)
-        await node.ctx.group.groups.ensure()
-        await node.produce("t", 1, index=0)
-        await commit(node, "g", dict.fromkeys(range(10), 0))
-        began_s = asyncio.get_running_loop().time()
-        watch = await watched(node)
-        rested_s = asyncio.get_running_loop().time() - began_s
-        # Ten positions, and the one that is behind is dated.
-        assert rested_s == pytest.approx(11 * group_lag.REST_SECONDS, rel=0.2)
-        assert watch.groups == {("g", "t"): GroupLag(1, 1_000)}
-
-    on_node(test, configs=CONFIGS)
+    await node.create("t", 10)
+    await node.ctx.group.groups.ensure()
+    await node.produce("t", 1, index=0)
+    await commit(node, "g", dict.fromkeys(range(10), 0))
+    began_s = asyncio.get_running_loop().time()
+    watch = await watched(node)
+    rested_s = asyncio.get_running_loop().time() - began_s
+    # Ten positions, and the one that is behind is dated.
+    assert rested_s == pytest.approx(11 * group_lag.REST_SECONDS, rel=0.2)
+    assert watch.groups == {("g", "t"): GroupLag(1, 1_000)}
 
 
 @run_with(on_node, configs=CONFIGS)
@@ -131,32 +127,27 @@ async def test_deleted_topic_is_no_longer_reported(node: Node) -> None:
     assert watch.partitions == []
 
 
-def test_lag_of_remote_partitions_is_asked_of_their_leaders() -> None:
-    async def main() -> None:
-        nodes = SimCluster(loop, 1, (1, 2), overrides=ALONE)
-        await nodes.start()
-        first, second = nodes.nodes()
-        web = Web(cast("Node", first))
-        made = {"name": "t", "partitions": 4, "replication_factor": 1}
-        assert (await web.post("/topics", made)).status < 300
-        messages = [{"payload": "v", "partition": at % 4} for at in range(8)]
-        assert (await web.post("/topics/t/messages", {"messages": messages})).status < 300
-        for at in range(4):
-            position = {"group": "g", "topic": "t", "partition": at, "offset": 0}
-            assert (await web.post("/offsets/commit", position)).status < 300
-        led = [sum(p.topic == "t" for p in node.partitions.led()) for node in (first, second)]
-        assert led == [2, 2]
-        for node in (first, second):
-            await node.watching.groups.run_round()
-        told = [node.watching.groups for node in (first, second)]
-        assert [sum(lag.records for lag in one.groups.values()) for one in told] in ([8, 0], [0, 8])
-        behind = told[0].partitions or told[1].partitions
-        assert sorted((one.partition, one.records) for one in behind) == [
-            (at, 2) for at in range(4)
-        ]
-        # The age is known where a replica is here, and unknown elsewhere.
-        assert sum(one.oldest_ms >= 0 for one in behind) == 2
-        nodes.close()
-
-    loop = SimLoop(1, time_max=3_600)
-    loop.run(main())
+@run_with(run, 1, time_max=3_600)
+async def test_lag_of_remote_partitions_is_asked_of_their_leaders(loop: SimLoop) -> None:
+    nodes = SimCluster(loop, 1, (1, 2), overrides=ALONE)
+    await nodes.start()
+    first, second = nodes.nodes()
+    web = Web(cast("Node", first))
+    made = {"name": "t", "partitions": 4, "replication_factor": 1}
+    assert (await web.post("/topics", made)).status < 300
+    messages = [{"payload": "v", "partition": at % 4} for at in range(8)]
+    assert (await web.post("/topics/t/messages", {"messages": messages})).status < 300
+    for at in range(4):
+        position = {"group": "g", "topic": "t", "partition": at, "offset": 0}
+        assert (await web.post("/offsets/commit", position)).status < 300
+    led = [sum(p.topic == "t" for p in node.partitions.led()) for node in (first, second)]
+    assert led == [2, 2]
+    for node in (first, second):
+        await node.watching.groups.run_round()
+    told = [node.watching.groups for node in (first, second)]
+    assert [sum(lag.records for lag in one.groups.values()) for one in told] in ([8, 0], [0, 8])
+    behind = told[0].partitions or told[1].partitions
+    assert sorted((one.partition, one.records) for one in behind) == [(at, 2) for at in range(4)]
+    # The age is known where a replica is here, and unknown elsewhere.
+    assert sum(one.oldest_ms >= 0 for one in behind) == 2
+    nodes.close()

@@ -121,19 +121,20 @@ async def test_unhealthy_node_is_not_ready(server: HttpServer) -> None:
     assert (status, body) == (503, b"the disk failed\n")
 
 
-def test_metrics_have_the_requested_format() -> None:
+def serve_metric(scene: Callable[[HttpServer], Awaitable[None]]) -> None:
     problems = Problems()
     problems.catalogue.add("penstock_up", "gauge", "Up.").counter().value = 1
-
-    async def scene(server: HttpServer) -> None:
-        _, head, body = await get(server, "/metrics")
-        assert "text/plain; version=0.0.4" in head
-        assert b"penstock_up 1\n" in body
-        _, head, body = await get(server, "/metrics", "accept: application/openmetrics-text")
-        assert "application/openmetrics-text; version=1.0.0" in head
-        assert body.endswith(b"# EOF\n")
-
     serve(scene, problems)
+
+
+@run_with(serve_metric)
+async def test_metrics_have_the_requested_format(server: HttpServer) -> None:
+    _, head, body = await get(server, "/metrics")
+    assert "text/plain; version=0.0.4" in head
+    assert b"penstock_up 1\n" in body
+    _, head, body = await get(server, "/metrics", "accept: application/openmetrics-text")
+    assert "application/openmetrics-text; version=1.0.0" in head
+    assert body.endswith(b"# EOF\n")
 
 
 @run_with(serve)
@@ -197,15 +198,15 @@ async def test_endless_head_is_refused(server: HttpServer, *, start: bytes) -> N
         assert (await reader.readline()).startswith(b"HTTP/1.1 400")
 
 
-def test_slow_head_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+@run_with(serve)
+async def test_slow_head_loses_its_connection(
+    server: HttpServer, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "HEAD_TIMEOUT_S", 0.05)
 
-    async def scene(server: HttpServer) -> None:
-        async with connect(server) as (reader, writer):
-            writer.write(b"GET / HT")
-            assert await lost(reader)
-
-    serve(scene)
+    async with connect(server) as (reader, writer):
+        writer.write(b"GET / HT")
+        assert await lost(reader)
 
 
 async def lost(reader: asyncio.StreamReader) -> bool:
@@ -216,18 +217,11 @@ async def lost(reader: asyncio.StreamReader) -> bool:
         return True
 
 
-def test_too_slow_body_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+@run_with(serve)
+async def test_too_slow_body_loses_its_connection(
+    server: HttpServer, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "BODY_TIMEOUT_S", 0.1)
-
-    async def scene(server: HttpServer) -> None:
-        async with connect(server) as (reader, writer):
-            writer.write(b"POST /none HTTP/1.1\r\ncontent-length: 1000\r\n\r\n")
-            trickling = asyncio.ensure_future(trickle(writer))
-            assert await reader.readuntil(b"\r\n") == b"HTTP/1.1 404 Not Found\r\n"
-            with contextlib.suppress(ConnectionResetError):
-                while await reader.read(1000):
-                    pass
-            trickling.cancel()
 
     async def trickle(writer: asyncio.StreamWriter) -> None:
         while True:
@@ -235,24 +229,32 @@ def test_too_slow_body_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> 
             await asyncio.sleep(0.01)
 
     monkeypatch.setattr(limits, "DRAIN_TIMEOUT_S", 3600.0)
-    serve(scene)
+
+    async with connect(server) as (reader, writer):
+        writer.write(b"POST /none HTTP/1.1\r\ncontent-length: 1000\r\n\r\n")
+        trickling = asyncio.ensure_future(trickle(writer))
+        assert await reader.readuntil(b"\r\n") == b"HTTP/1.1 404 Not Found\r\n"
+        with contextlib.suppress(ConnectionResetError):
+            while await reader.read(1000):
+                pass
+        trickling.cancel()
 
 
-def test_slow_but_steady_body_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+@run_with(serve)
+async def test_slow_but_steady_body_is_accepted(
+    server: HttpServer, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "BODY_TIMEOUT_S", 0.1)
     monkeypatch.setattr(limits, "BODY_BYTES_PER_S", 1 << 10)
     monkeypatch.setattr(limits, "DRAIN_TIMEOUT_S", 3600.0)
 
-    async def scene(server: HttpServer) -> None:
-        async with connect(server) as (reader, writer):
-            writer.write(b"POST /none HTTP/1.1\r\ncontent-length: 3000\r\n\r\n")
-            for _ in range(3):
-                writer.write(bytes(1000))
-                await asyncio.sleep(0.2)
-            writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
-            await reader.readuntil(b"ok\n")
-
-    serve(scene)
+    async with connect(server) as (reader, writer):
+        writer.write(b"POST /none HTTP/1.1\r\ncontent-length: 3000\r\n\r\n")
+        for _ in range(3):
+            writer.write(bytes(1000))
+            await asyncio.sleep(0.2)
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        await reader.readuntil(b"ok\n")
 
 
 @run_with(serve)
@@ -275,36 +277,36 @@ async def test_pipelined_requests_on_one_connection_are_all_answered(server: Htt
     assert (await send(server, raw)).count(b"HTTP/1.1 200") == 4
 
 
-def test_connections_over_the_limit_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+@run_with(serve)
+async def test_connections_over_the_limit_are_dropped(
+    server: HttpServer, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection_limits, "CONNECTIONS_MAX", 1)
     monkeypatch.setattr(limits, "HEAD_TIMEOUT_S", 3600.0)
 
-    async def scene(server: HttpServer) -> None:
-        async with connect(server) as (first_reader, first_writer):
-            first_writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
-            await first_reader.readuntil(b"ok\n")
-            async with connect(server) as (reader, _):
-                assert await lost(reader)
-            first_writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
-            await first_reader.readuntil(b"ok\n")
-
-    serve(scene)
+    async with connect(server) as (first_reader, first_writer):
+        first_writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        await first_reader.readuntil(b"ok\n")
+        async with connect(server) as (reader, _):
+            assert await lost(reader)
+        first_writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        await first_reader.readuntil(b"ok\n")
 
 
-def test_stop_closes_idle_connections_and_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
+@run_with(in_new_loop)
+async def test_stop_closes_idle_connections_and_the_port(
+    *, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(serving, "STOP_TIMEOUT_S", 3600.0)
 
-    async def run() -> None:
-        server = await start_http("127.0.0.1", 0, Problems().state())
-        async with connect(server) as (reader, writer):
-            writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
-            await reader.readuntil(b"ok\n")
-            await server.stop()
-            assert await reader.read() == b""
-        with pytest.raises(ConnectionRefusedError):
-            await asyncio.open_connection("127.0.0.1", server.port)
-
-    asyncio.run(run())
+    server = await start_http("127.0.0.1", 0, Problems().state())
+    async with connect(server) as (reader, writer):
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        await reader.readuntil(b"ok\n")
+        await server.stop()
+        assert await reader.read() == b""
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", server.port)
 
 
 @run_with(in_new_loop)
@@ -328,25 +330,25 @@ async def test_stop_lets_a_running_request_finish(*, monkeypatch: pytest.MonkeyP
         await stopping
 
 
-def test_stop_does_not_wait_forever_for_a_stuck_request(monkeypatch: pytest.MonkeyPatch) -> None:
+@run_with(in_new_loop)
+async def test_stop_does_not_wait_forever_for_a_stuck_request(
+    *, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(serving, "STOP_TIMEOUT_S", 0.05)
 
-    async def run() -> None:
-        started = asyncio.Event()
+    started = asyncio.Event()
 
-        async def stuck(scope: Scope, receive: Receive, send: Send) -> None:
-            started.set()
-            await asyncio.Event().wait()
+    async def stuck(scope: Scope, receive: Receive, send: Send) -> None:
+        started.set()
+        await asyncio.Event().wait()
 
-        monkeypatch.setattr(serving, "build_app", lambda state: stuck)
-        server = await start_http("127.0.0.1", 0, Problems().state())
-        async with connect(server) as (reader, writer):
-            writer.write(b"GET / HTTP/1.1\r\n\r\n")
-            await started.wait()
-            await server.stop()
-            assert not (await reader.read()).startswith(b"HTTP/1.1 200")
-
-    asyncio.run(run())
+    monkeypatch.setattr(serving, "build_app", lambda state: stuck)
+    server = await start_http("127.0.0.1", 0, Problems().state())
+    async with connect(server) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await started.wait()
+        await server.stop()
+        assert not (await reader.read()).startswith(b"HTTP/1.1 200")
 
 
 class Wire:

@@ -78,15 +78,15 @@ def in_world(test: Callable[[World], Awaitable[None]], *, is_shared: bool = True
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
-def test_first_node_creates_the_cluster_and_finds_it_again(is_shared: bool) -> None:
-    async def test(world: World) -> None:
-        first = await world.join()
-        assert first.cluster_id
-        assert first.directory_id not in ("", first.cluster_id)
-        assert first.is_shared is is_shared
-        assert await world.join() == first
-
-    in_world(test, is_shared=is_shared)
+@run_with(in_world, fixtures=["is_shared"])
+async def test_first_node_creates_the_cluster_and_finds_it_again(
+    world: World, *, is_shared: bool
+) -> None:
+    first = await world.join()
+    assert first.cluster_id
+    assert first.directory_id not in ("", first.cluster_id)
+    assert first.is_shared is is_shared
+    assert await world.join() == first
 
 
 @run_with(run)
@@ -151,19 +151,17 @@ async def test_absent_etcd_is_named_and_the_directory_stays_empty(
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_unknown_results_do_not_create_two_clusters(seed: int) -> None:
-    async def main(loop: SimLoop) -> None:
-        one, two = World(loop), World(loop)
-        two.etcd, two.store = one.etcd, SimStore(one.etcd)
-        one.etcd.unknown_ratio = 0.5
-        one.etcd.timeout_s = 0.5
-        metas = await asyncio.gather(one.join(1), two.join(2))
-        entry = one.etcd.space.get(store_keys.CLUSTER_ID)
-        assert entry is not None
-        stored = store_keys.decode(store_keys.ClusterRecord, entry.value).cluster_id
-        assert {meta.cluster_id for meta in metas} == {stored}
-
-    run(main, seed)
+@run_with(run, fixtures=["seed"])
+async def test_unknown_results_do_not_create_two_clusters(loop: SimLoop) -> None:
+    one, two = World(loop), World(loop)
+    two.etcd, two.store = one.etcd, SimStore(one.etcd)
+    one.etcd.unknown_ratio = 0.5
+    one.etcd.timeout_s = 0.5
+    metas = await asyncio.gather(one.join(1), two.join(2))
+    entry = one.etcd.space.get(store_keys.CLUSTER_ID)
+    assert entry is not None
+    stored = store_keys.decode(store_keys.ClusterRecord, entry.value).cluster_id
+    assert {meta.cluster_id for meta in metas} == {stored}
 
 
 @run_with(in_world)

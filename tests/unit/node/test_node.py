@@ -79,6 +79,11 @@ async def running(config: NodeConfig, test: Callable[[Node, str], Awaitable[None
         await node.stop()
 
 
+def on_node(test: Callable[[Node, str], Awaitable[None]], tmp_path: Path, **options: Any) -> None:
+    """Runs a test with a node and its Kafka address."""
+    asyncio.run(running(config_of(tmp_path, **options), test))
+
+
 # -- starting and stopping --------------------------------------------------------------------
 
 
@@ -92,9 +97,9 @@ def test_node_serves_and_persists(tmp_path: Path) -> None:
         (reply,) = await exchange(kafka, produce_frame(3))
         assert produced(reply) == (0, 2)
 
-    asyncio.run(running(config_of(tmp_path), first))
+    on_node(first, tmp_path)
     assert marker(tmp_path).exists()
-    asyncio.run(running(config_of(tmp_path), second))
+    on_node(second, tmp_path)
 
 
 def test_clean_marker_exists_only_between_a_stop_and_a_start(tmp_path: Path) -> None:
@@ -113,7 +118,7 @@ def test_start_after_a_crash_logs_the_reason_for_waiting(
         asyncio.run(running(config_of(tmp_path), _nothing))
     assert "the last stop was not clean" not in caplog.text
     marker(tmp_path).unlink()  # As after kill -9.
-    asyncio.run(running(config_of(tmp_path), _nothing))
+    on_node(_nothing, tmp_path)
     assert "the last stop was not clean: checking logs before serving" in caplog.text
 
 
@@ -140,69 +145,61 @@ def test_appended_records_are_on_disk_after_a_stop(tmp_path: Path) -> None:
         assert partition is not None
         assert partition.log.end_offset == partition.high_watermark == 100
 
-    asyncio.run(running(config_of(tmp_path), check))
-    asyncio.run(running(config_of(tmp_path), again))
+    on_node(check, tmp_path)
+    on_node(again, tmp_path)
 
 
 def test_node_may_be_stopped_twice(tmp_path: Path) -> None:
     async def check(node: Node, kafka: str) -> None:
         await node.stop()
 
-    asyncio.run(running(config_of(tmp_path), check))
+    on_node(check, tmp_path)
     assert marker(tmp_path).exists()
 
 
-def test_changed_broker_config_reaches_fetches(tmp_path: Path) -> None:
-    async def check(node: Node, kafka: str) -> None:
-        assert node.ctx.fetch.fetch_bytes_max == 1_000_000
-        values = {"message.max.bytes": "5000"}
-        edit = config_changes.replacing(Scope.BROKER, values)
-        await create(node)
-        await node.ctx.reached(await config_changes.alter_broker(node.store, None, edit))
-        partition = node.partitions.get("t", 0)
-        assert partition is not None
-        assert partition.rules.message_bytes_max == 5000
-
-    config = config_of(tmp_path, overrides={"fetch.max.bytes": "1000000"})
-    asyncio.run(running(config, check))
+@run_with(on_node, overrides={"fetch.max.bytes": "1000000"}, fixtures=["tmp_path"])
+async def test_changed_broker_config_reaches_fetches(node: Node, kafka: str) -> None:
+    assert node.ctx.fetch.fetch_bytes_max == 1_000_000
+    values = {"message.max.bytes": "5000"}
+    edit = config_changes.replacing(Scope.BROKER, values)
+    await create(node)
+    await node.ctx.reached(await config_changes.alter_broker(node.store, None, edit))
+    partition = node.partitions.get("t", 0)
+    assert partition is not None
+    assert partition.rules.message_bytes_max == 5000
 
 
-def test_changed_connection_limit_reaches_the_listener(tmp_path: Path) -> None:
-    async def check(node: Node, kafka: str) -> None:
-        values = {"max.connections.per.ip.overrides": "127.0.0.1:0"}
-        edit = config_changes.replacing(Scope.BROKER, values)
-        (reply,) = await exchange(kafka, versions_frame(1))
-        assert correlation_of(reply) == 1
-        await node.ctx.reached(await config_changes.alter_broker(node.store, None, edit))
-        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
-            await exchange(kafka, versions_frame(1))
-
-    asyncio.run(running(config_of(tmp_path), check))
+@run_with(on_node, fixtures=["tmp_path"])
+async def test_changed_connection_limit_reaches_the_listener(node: Node, kafka: str) -> None:
+    values = {"max.connections.per.ip.overrides": "127.0.0.1:0"}
+    edit = config_changes.replacing(Scope.BROKER, values)
+    (reply,) = await exchange(kafka, versions_frame(1))
+    assert correlation_of(reply) == 1
+    await node.ctx.reached(await config_changes.alter_broker(node.store, None, edit))
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+        await exchange(kafka, versions_frame(1))
 
 
-def test_fetch_session_cache_follows_its_config(tmp_path: Path) -> None:
-    async def check(node: Node, kafka: str) -> None:
-        wanted = [Followed("t", 0, 0, 1, -1, -1)]
-        opened = [node.ctx.fetch.fetch_sessions.open(wanted, False, 0.0) for _ in range(3)]
-        assert [session is not None for session in opened] == [True, True, False]
+@run_with(
+    on_node, overrides={"max.incremental.fetch.session.cache.slots": "2"}, fixtures=["tmp_path"]
+)
+async def test_fetch_session_cache_follows_its_config(node: Node, kafka: str) -> None:
+    wanted = [Followed("t", 0, 0, 1, -1, -1)]
+    opened = [node.ctx.fetch.fetch_sessions.open(wanted, False, 0.0) for _ in range(3)]
+    assert [session is not None for session in opened] == [True, True, False]
 
-    config = config_of(tmp_path, overrides={"max.incremental.fetch.session.cache.slots": "2"})
-    asyncio.run(running(config, check))
 
-
-def test_parked_fetch_does_not_delay_a_stop(tmp_path: Path) -> None:
-    async def check(node: Node, kafka: str) -> None:
-        await create(node)
-        waiting = asyncio.ensure_future(exchange(kafka, fetch_frame(1, wait_ms=60_000)))
-        partition = node.partitions.get("t", 0)
-        assert partition is not None
-        while not partition._watchers:
-            await asyncio.sleep(0.01)
-        await node.stop()
-        results = await asyncio.gather(waiting, return_exceptions=True)
-        assert isinstance(results[0], OSError | EOFError)
-
-    asyncio.run(running(config_of(tmp_path), check))
+@run_with(on_node, fixtures=["tmp_path"])
+async def test_parked_fetch_does_not_delay_a_stop(node: Node, kafka: str) -> None:
+    await create(node)
+    waiting = asyncio.ensure_future(exchange(kafka, fetch_frame(1, wait_ms=60_000)))
+    partition = node.partitions.get("t", 0)
+    assert partition is not None
+    while not partition._watchers:
+        await asyncio.sleep(0.01)
+    await node.stop()
+    results = await asyncio.gather(waiting, return_exceptions=True)
+    assert isinstance(results[0], OSError | EOFError)
 
 
 # -- starting in vain -------------------------------------------------------------------------
@@ -238,32 +235,30 @@ async def test_foreign_listen_address_is_refused(*, tmp_path: Path) -> None:
         await Node(config_of(tmp_path, host="192.0.2.1")).start()
 
 
-def test_described_configs_show_data_and_listeners(tmp_path: Path) -> None:
-    async def test(node: Node, _: str) -> None:
-        assert node.configs.items("log.dirs") == (str(tmp_path / "data"),)
-        assert node.configs.items("listeners") == ("PLAINTEXT://127.0.0.1:0",)
-        assert node.configs.integer("broker.id") == node.configs.integer("node.id") == 4
+@run_with(on_node, node_id=4, fixtures=["tmp_path"])
+async def test_described_configs_show_data_and_listeners(
+    node: Node, kafka: str, *, tmp_path: Path
+) -> None:
+    assert node.configs.items("log.dirs") == (str(tmp_path / "data"),)
+    assert node.configs.items("listeners") == ("PLAINTEXT://127.0.0.1:0",)
+    assert node.configs.integer("broker.id") == node.configs.integer("node.id") == 4
 
-    asyncio.run(running(config_of(tmp_path, node_id=4), test))
 
-
-def test_data_path_that_is_not_a_directory_is_named(tmp_path: Path) -> None:
+@run_with(in_new_loop)
+async def test_data_path_that_is_not_a_directory_is_named(*, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
 
-    async def scenario() -> None:
-        with pytest.raises(Unusable, match=r"data: Not a directory; choose another --data"):
-            await Node(config_of(tmp_path)).start()
-
-    asyncio.run(scenario())
+    with pytest.raises(Unusable, match=r"data: Not a directory; choose another --data"):
+        await Node(config_of(tmp_path)).start()
 
 
-def test_directory_in_use_is_refused_with_its_user(tmp_path: Path) -> None:
-    async def check(node: Node, kafka: str) -> None:
-        with pytest.raises(InUse, match=f"in use by process {os.getpid()}"):
-            await Node(config_of(tmp_path)).start()
-        await create(node)  # The first one is not disturbed.
-
-    asyncio.run(running(config_of(tmp_path), check))
+@run_with(on_node, fixtures=["tmp_path"])
+async def test_directory_in_use_is_refused_with_its_user(
+    node: Node, kafka: str, *, tmp_path: Path
+) -> None:
+    with pytest.raises(InUse, match=f"in use by process {os.getpid()}"):
+        await Node(config_of(tmp_path)).start()
+    await create(node)  # The first one is not disturbed.
 
 
 @run_with(in_new_loop)
@@ -350,7 +345,7 @@ def test_failed_sync_stops_the_node_without_a_clean_marker(tmp_path: Path) -> No
         assert partition is not None
         assert partition.log.end_offset >= 1, "what was acknowledged is there"
 
-    asyncio.run(running(config_of(tmp_path), again))
+    on_node(again, tmp_path)
 
 
 def test_sync_failing_during_a_stop_leaves_no_marker(tmp_path: Path) -> None:
@@ -421,17 +416,15 @@ def test_serve_ends_with_the_failure_of_the_node(
     assert not marker(tmp_path).exists()
 
 
-def test_acknowledgements_are_sent_before_a_stop(tmp_path: Path) -> None:
-    async def check(node: Node, kafka: str) -> None:
-        await create(node)
-        partition = node.partitions.get("t", 0)
-        assert partition is not None
-        asking = asyncio.ensure_future(exchange(kafka, *(produce_frame(n) for n in range(50))))
-        while partition.log.end_offset < 50:
-            await asyncio.sleep(0)
-        await node.stop()
-        replies = await asking
-        assert [correlation_of(reply) for reply in replies] == list(range(50))
-        assert all(produced(reply)[0] == 0 for reply in replies)
-
-    asyncio.run(running(config_of(tmp_path), check))
+@run_with(on_node, fixtures=["tmp_path"])
+async def test_acknowledgements_are_sent_before_a_stop(node: Node, kafka: str) -> None:
+    await create(node)
+    partition = node.partitions.get("t", 0)
+    assert partition is not None
+    asking = asyncio.ensure_future(exchange(kafka, *(produce_frame(n) for n in range(50))))
+    while partition.log.end_offset < 50:
+        await asyncio.sleep(0)
+    await node.stop()
+    replies = await asking
+    assert [correlation_of(reply) for reply in replies] == list(range(50))
+    assert all(produced(reply)[0] == 0 for reply in replies)

@@ -11,25 +11,21 @@ from simulation.workers import SimWorkers
 from tests.run_with import run_with
 
 
-def test_virtual_time_passes_without_waiting() -> None:
-    async def main(loop: SimLoop) -> float:
-        await asyncio.sleep(3600)
-        return loop.time()
-
-    assert run(main)[0] == 3600
+@run_with(run)
+async def test_virtual_time_passes_without_waiting(loop: SimLoop) -> None:
+    await asyncio.sleep(3600)
+    assert loop.time() == 3600
 
 
-def test_timers_fire_in_order_of_time() -> None:
-    async def main(loop: SimLoop) -> list[int]:
-        rung: list[int] = []
-        for delay in (3, 1, 2):
-            loop.call_later(delay, rung.append, delay)
-        cancelled = loop.call_later(1.5, rung.append, 0)
-        cancelled.cancel()
-        await asyncio.sleep(5)
-        return rung
-
-    assert run(main)[0] == [1, 2, 3]
+@run_with(run)
+async def test_timers_fire_in_order_of_time(loop: SimLoop) -> None:
+    rung: list[int] = []
+    for delay in (3, 1, 2):
+        loop.call_later(delay, rung.append, delay)
+    cancelled = loop.call_later(1.5, rung.append, 0)
+    cancelled.cancel()
+    await asyncio.sleep(5)
+    assert rung == [1, 2, 3]
 
 
 def test_ready_callbacks_run_in_order_unless_shuffled() -> None:
@@ -120,15 +116,13 @@ async def test_run_in_executor_is_refused(loop: SimLoop) -> None:
         loop.run_in_executor(None, print)
 
 
-def test_cancelled_timers_are_removed() -> None:
-    async def main(loop: SimLoop) -> int:
-        for _ in range(5000):
-            loop.call_later(1000, print).cancel()
-            if _ % 100 == 0:
-                await asyncio.sleep(0.001)
-        return len(loop._scheduled)
-
-    assert run(main)[0] < 500
+@run_with(run)
+async def test_cancelled_timers_are_removed(loop: SimLoop) -> None:
+    for _ in range(5000):
+        loop.call_later(1000, print).cancel()
+        if _ % 100 == 0:
+            await asyncio.sleep(0.001)
+    assert len(loop._scheduled) < 500
 
 
 @run_with(run)

@@ -8,7 +8,7 @@ import pytest
 from simulation.loop import SimLoop, run
 from simulation.network import host_context
 from simulation.transport import SimTransport
-from tests.run_with import run_with
+from tests.run_with import run_with, with_seeds
 
 
 class Peer(asyncio.Protocol):
@@ -81,21 +81,21 @@ def between(scenario: Scenario, seed: int = 0) -> SimLoop:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_bytes_arrive_in_order_for_any_segmentation(seed: int) -> None:
-    async def scenario(loop: SimLoop, client: Peer, server: Peer) -> None:
-        loop.net.whole_ratio = 0.2
-        sent = b""
-        for i in range(200):
-            part = bytes([i]) * (i + 1)
-            client.transport.write(part)
-            sent += part
-            if i % 9 == 0:
-                await asyncio.sleep(0.0001)
-        await asyncio.sleep(10)
-        assert server.received == sent
-        assert server.segments > 200
-
-    between(scenario, seed)
+@run_with(between, fixtures=["seed"])
+async def test_bytes_arrive_in_order_for_any_segmentation(
+    loop: SimLoop, client: Peer, server: Peer
+) -> None:
+    loop.net.whole_ratio = 0.2
+    sent = b""
+    for i in range(200):
+        part = bytes([i]) * (i + 1)
+        client.transport.write(part)
+        sent += part
+        if i % 9 == 0:
+            await asyncio.sleep(0.0001)
+    await asyncio.sleep(10)
+    assert server.received == sent
+    assert server.segments > 200
 
 
 @run_with(between)
@@ -169,23 +169,22 @@ async def test_buffered_protocol_receives_all_data_in_its_buffer(
     assert buffered.received == sent
 
 
-def test_bytes_of_a_cut_route_arrive_in_order_after_heal() -> None:
-    async def scenario(loop: SimLoop, client: Peer, server: Peer) -> None:
-        client.transport.write(b"1")
-        loop.net.cut("a", "b", both=False)
-        client.transport.write(b"2")
-        server.transport.write(b"back")
-        await asyncio.sleep(100)
-        assert (bytes(server.received), bytes(client.received)) == (b"", b"back")
-        client.transport.write(b"3")
-        loop.net.heal()
-        client.transport.write(b"4")
-        await asyncio.sleep(1)
-        assert server.received == b"1234"
-        assert server.events == ["made"]
-
-    for seed in range(10):
-        between(scenario, seed)
+@run_with(with_seeds, 10, between)
+async def test_bytes_of_a_cut_route_arrive_in_order_after_heal(
+    loop: SimLoop, client: Peer, server: Peer
+) -> None:
+    client.transport.write(b"1")
+    loop.net.cut("a", "b", both=False)
+    client.transport.write(b"2")
+    server.transport.write(b"back")
+    await asyncio.sleep(100)
+    assert (bytes(server.received), bytes(client.received)) == (b"", b"back")
+    client.transport.write(b"3")
+    loop.net.heal()
+    client.transport.write(b"4")
+    await asyncio.sleep(1)
+    assert server.received == b"1234"
+    assert server.events == ["made"]
 
 
 @run_with(between)
@@ -271,21 +270,19 @@ def test_asyncio_streams_are_deterministic() -> None:
     assert run(main, 4)[1].trace == run(main, 4)[1].trace != run(main, 5)[1].trace
 
 
-def test_single_route_is_restored() -> None:
-    async def main(loop: SimLoop) -> list[str]:
-        net = loop.net
-        net.isolate("a", ["b", "c"])
-        net.mend("a", "b")
-        reached = []
-        for host in ("b", "c"):
-            server = net.listen(asyncio.Protocol, host, 80)
-            try:
-                async with asyncio.timeout(1):
-                    await net.connect(asyncio.Protocol, host, 80, local_addr=("a", 0))
-                reached.append(host)
-            except TimeoutError:
-                pass
-            server.close()
-        return reached
-
-    assert run(main)[0] == ["b"]
+@run_with(run)
+async def test_single_route_is_restored(loop: SimLoop) -> None:
+    net = loop.net
+    net.isolate("a", ["b", "c"])
+    net.mend("a", "b")
+    reached = []
+    for host in ("b", "c"):
+        server = net.listen(asyncio.Protocol, host, 80)
+        try:
+            async with asyncio.timeout(1):
+                await net.connect(asyncio.Protocol, host, 80, local_addr=("a", 0))
+            reached.append(host)
+        except TimeoutError:
+            pass
+        server.close()
+    assert reached == ["b"]

@@ -4,9 +4,11 @@ import asyncio
 
 from simulation.loop import SimLoop, run
 from simulation.network import HOST
+from tests.run_with import run_with
 
 
-def test_killed_process_runs_nothing() -> None:
+@run_with(run)
+async def test_killed_process_runs_nothing(loop: SimLoop) -> None:
     done: list[str] = []
 
     async def work(loop: SimLoop) -> None:
@@ -19,56 +21,49 @@ def test_killed_process_runs_nothing() -> None:
         finally:
             done.append("cleaned up")
 
-    async def main(loop: SimLoop) -> list[str]:
-        process = loop.process("a")
-        process.start(work(loop))
-        await asyncio.sleep(1.5)
-        process.kill()
-        await asyncio.sleep(10)
-        return list(done)
-
-    assert run(main)[0] == ["slept"]
+    process = loop.process("a")
+    process.start(work(loop))
+    await asyncio.sleep(1.5)
+    process.kill()
+    await asyncio.sleep(10)
+    assert list(done) == ["slept"]
 
 
-def test_event_awaited_by_a_killed_process_still_happens() -> None:
-    async def main(loop: SimLoop) -> tuple[bool, bool]:
-        event, woken = asyncio.Event(), []
+@run_with(run)
+async def test_event_awaited_by_a_killed_process_still_happens(loop: SimLoop) -> None:
+    event, woken = asyncio.Event(), []
 
-        async def wait() -> None:
-            await event.wait()
-            woken.append(True)
+    async def wait() -> None:
+        await event.wait()
+        woken.append(True)
 
-        process = loop.process("a")
-        process.start(wait())
-        await asyncio.sleep(1)
-        process.kill()
-        event.set()
-        await asyncio.sleep(1)
-        return event.is_set(), bool(woken)
-
-    assert run(main)[0] == (True, False)
+    process = loop.process("a")
+    process.start(wait())
+    await asyncio.sleep(1)
+    process.kill()
+    event.set()
+    await asyncio.sleep(1)
+    assert (event.is_set(), bool(woken)) == (True, False)
 
 
-def test_tasks_and_callbacks_belong_to_their_process() -> None:
-    async def main(loop: SimLoop) -> list[str]:
-        hosts: list[str] = []
+@run_with(run)
+async def test_tasks_and_callbacks_belong_to_their_process(loop: SimLoop) -> None:
+    hosts: list[str] = []
 
-        async def inner() -> None:
-            loop.call_soon(lambda: hosts.append(HOST.get()))
+    async def inner() -> None:
+        loop.call_soon(lambda: hosts.append(HOST.get()))
 
-        async def outer() -> None:
-            await asyncio.create_task(inner())
+    async def outer() -> None:
+        await asyncio.create_task(inner())
 
-        one, other = loop.process("one"), loop.process("other")
-        await asyncio.gather(one.start(outer()), other.start(outer()))
-        await asyncio.sleep(1)
-        other.kill()
-        await one.start(outer())
-        other.start(outer())
-        await asyncio.sleep(1)
-        return hosts
-
-    assert run(main)[0] == ["one", "other", "one"]
+    one, other = loop.process("one"), loop.process("other")
+    await asyncio.gather(one.start(outer()), other.start(outer()))
+    await asyncio.sleep(1)
+    other.kill()
+    await one.start(outer())
+    other.start(outer())
+    await asyncio.sleep(1)
+    assert hosts == ["one", "other", "one"]
 
 
 def test_packets_arrive_after_the_death_of_their_sender() -> None:
@@ -95,44 +90,40 @@ def test_packets_arrive_after_the_death_of_their_sender() -> None:
     assert received == [b"last words"]
 
 
-def test_paused_process_runs_due_callbacks_at_resume() -> None:
-    async def main(loop: SimLoop) -> list[tuple[str, float]]:
-        done: list[tuple[str, float]] = []
+@run_with(run)
+async def test_paused_process_runs_due_callbacks_at_resume(loop: SimLoop) -> None:
+    done: list[tuple[str, float]] = []
 
-        async def work() -> None:
-            loop.call_later(2, lambda: done.append(("timer", loop.time())))
-            await asyncio.sleep(1)
-            done.append(("slept", loop.time()))
-            await asyncio.sleep(3)
-            done.append(("slept on", loop.time()))
+    async def work() -> None:
+        loop.call_later(2, lambda: done.append(("timer", loop.time())))
+        await asyncio.sleep(1)
+        done.append(("slept", loop.time()))
+        await asyncio.sleep(3)
+        done.append(("slept on", loop.time()))
 
-        process = loop.process("a")
-        process.start(work())
-        await asyncio.sleep(0.5)
-        process.pause()
-        await asyncio.sleep(9.5)
-        assert done == []
-        process.resume()
-        await asyncio.sleep(10)
-        return done
-
-    assert run(main)[0] == [("timer", 10.0), ("slept", 10.0), ("slept on", 13.0)]
+    process = loop.process("a")
+    process.start(work())
+    await asyncio.sleep(0.5)
+    process.pause()
+    await asyncio.sleep(9.5)
+    assert done == []
+    process.resume()
+    await asyncio.sleep(10)
+    assert done == [("timer", 10.0), ("slept", 10.0), ("slept on", 13.0)]
 
 
-def test_paused_process_can_be_killed() -> None:
-    async def main(loop: SimLoop) -> list[str]:
-        done: list[str] = []
+@run_with(run)
+async def test_paused_process_can_be_killed(loop: SimLoop) -> None:
+    done: list[str] = []
 
-        async def work() -> None:
-            await asyncio.sleep(1)
-            done.append("slept")
+    async def work() -> None:
+        await asyncio.sleep(1)
+        done.append("slept")
 
-        process = loop.process("a")
-        process.start(work())
-        process.pause()
-        await asyncio.sleep(2)
-        process.kill()
-        await asyncio.sleep(2)
-        return done
-
-    assert run(main)[0] == []
+    process = loop.process("a")
+    process.start(work())
+    process.pause()
+    await asyncio.sleep(2)
+    process.kill()
+    await asyncio.sleep(2)
+    assert done == []

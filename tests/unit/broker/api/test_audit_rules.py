@@ -156,17 +156,15 @@ async def test_failed_request_is_audited_and_validation_only_is_not(node: Node) 
     assert (entry.outcome, entry.codes) == ("failed", ("TOPIC_ALREADY_EXISTS",))
 
 
-def test_offset_commits_of_members_are_not_audited(
-    monkeypatch: pytest.MonkeyPatch,
+@run_with(on_node, configs=ON)
+async def test_offset_commits_of_members_are_not_audited(
+    node: Node, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatch, "deed_of", None)
 
-    async def test(node: Node) -> None:
-        route, request = await member_commit(node)
-        await ask(node, request, route.versions[1])
-        assert entries(node) == []
-
-    on_node(test, configs=ON)
+    route, request = await member_commit(node)
+    await ask(node, request, route.versions[1])
+    assert entries(node) == []
 
 
 @run_with(on_node, configs=ON)
@@ -194,15 +192,13 @@ async def member_commit(node: Node) -> tuple[Route, OffsetCommitRequest]:
         ({"authorizer.class.name": "acl", "audit.enable": "false"}, False),
     ],
 )
-def test_audit_log_follows_acls_or_its_config(configs: dict[str, str], is_told: bool) -> None:
-    async def test(node: Node) -> None:
-        route = next(route for route in ROUTES if route.name == "DeleteGroups")
-        await ask(node, request_of(route, await prepare(node)), 2)
-        told = entries(node)
-        assert bool(told) is is_told
-        assert all(entry.resources == (f"group:{GROUP}",) for entry in told)
-
-    on_node(test, configs=configs)
+@run_with(on_node, fixtures=["configs"])
+async def test_audit_log_follows_acls_or_its_config(node: Node, *, is_told: bool) -> None:
+    route = next(route for route in ROUTES if route.name == "DeleteGroups")
+    await ask(node, request_of(route, await prepare(node)), 2)
+    told = entries(node)
+    assert bool(told) is is_told
+    assert all(entry.resources == (f"group:{GROUP}",) for entry in told)
 
 
 @run_with(on_node, configs=ON)

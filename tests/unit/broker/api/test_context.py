@@ -21,11 +21,9 @@ async def test_family_has_at_most_a_dozen_fields(node: Node) -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
-def test_handler_is_given_the_family_it_asks_for(route: Route) -> None:
+@run_with(on_node)
+async def test_handler_is_given_the_family_it_asks_for(node: Node, *, route: Route) -> None:
     wanted = route.handler.__annotations__["ctx"]
     assert issubclass(wanted, ApiFamily)
 
-    async def test(node: Node) -> None:
-        assert isinstance(node.ctx.of(route.handler), wanted)
-
-    on_node(test)
+    assert isinstance(node.ctx.of(route.handler), wanted)

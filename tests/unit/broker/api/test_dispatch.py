@@ -168,24 +168,22 @@ def test_every_api_has_one_route() -> None:
         assert route.response.WIRE.key == route.key
 
 
-def test_unauthenticated_connection_may_only_authenticate() -> None:
+@run_with(on_node)
+async def test_unauthenticated_connection_may_only_authenticate(node: Node) -> None:
     async def knows(name: str, password: str, peer: str) -> bool:
         return True
 
-    async def test(node: Node) -> None:
-        dispatcher = Dispatcher(node.ctx)
-        login = Login({"PLAIN": lambda: PlainExchange(knows)})
-        connection = Connection(login)
-        view = framed(MetadataRequest(topics=None), 1)
-        versions = framed(ApiVersionsRequest(), 0)
-        dispatcher.call(connection, versions, 0, len(versions))
-        with pytest.raises(PeerError, match="before authentication"):
-            dispatcher.call(connection, view, 0, len(view))
-        login.choose("PLAIN")
-        await login.step(b"\0bob\0secret", connection.peer)
+    dispatcher = Dispatcher(node.ctx)
+    login = Login({"PLAIN": lambda: PlainExchange(knows)})
+    connection = Connection(login)
+    view = framed(MetadataRequest(topics=None), 1)
+    versions = framed(ApiVersionsRequest(), 0)
+    dispatcher.call(connection, versions, 0, len(versions))
+    with pytest.raises(PeerError, match="before authentication"):
         dispatcher.call(connection, view, 0, len(view))
-        login.ends_at = 0.0
-        with pytest.raises(PeerError, match="session has expired"):
-            dispatcher.call(connection, view, 0, len(view))
-
-    on_node(test)
+    login.choose("PLAIN")
+    await login.step(b"\0bob\0secret", connection.peer)
+    dispatcher.call(connection, view, 0, len(view))
+    login.ends_at = 0.0
+    with pytest.raises(PeerError, match="session has expired"):
+        dispatcher.call(connection, view, 0, len(view))

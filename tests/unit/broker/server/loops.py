@@ -1,8 +1,7 @@
 """The two event loops that code around real sockets is tried on."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import pytest
 import uvloop
@@ -14,6 +13,9 @@ LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [
 on_both_loops = pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "uvloop"])
 
 
-def run(new_loop: Callable[[], asyncio.AbstractEventLoop], main: Coroutine[Any, Any, None]) -> None:
+def in_loop(
+    test: Callable[[], Awaitable[None]], new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """Runs a test in a loop that `new_loop` makes."""
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(main)
+        runner.run(test())  # type: ignore[arg-type]

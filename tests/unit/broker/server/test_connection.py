@@ -72,15 +72,13 @@ async def test_two_frames_split_anywhere_are_reassembled(world: World, *, cut: i
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_many_frames_in_one_segment_are_all_answered(seed: int) -> None:
-    async def check(world: World) -> None:
-        peer = await world.connect()
-        peer.send(*(produce_frame(n, value=b"%d" % n) for n in range(300)))
-        replies = await peer.replies(300)
-        assert [correlation_of(reply) for reply in replies] == list(range(300))
-        assert [produced(reply) for reply in replies] == [(0, n) for n in range(300)]
-
-    in_world(check, seed)
+@run_with(in_world, fixtures=["seed"])
+async def test_many_frames_in_one_segment_are_all_answered(world: World) -> None:
+    peer = await world.connect()
+    peer.send(*(produce_frame(n, value=b"%d" % n) for n in range(300)))
+    replies = await peer.replies(300)
+    assert [correlation_of(reply) for reply in replies] == list(range(300))
+    assert [produced(reply) for reply in replies] == [(0, n) for n in range(300)]
 
 
 @pytest.mark.parametrize(
@@ -276,19 +274,19 @@ async def test_large_and_small_replies_keep_their_order(world: World) -> None:
     assert all(fetched(reply) == content for reply in replies[::2])
 
 
-def test_too_many_pending_replies_pause_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+@run_with(in_world)
+async def test_too_many_pending_replies_pause_reading(
+    world: World, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connections, "PENDING_REPLIES_MAX", 5)
 
-    async def check(world: World) -> None:
-        world.node.workers.delay_s = (1.0, 1.0)
-        peer = await world.connect()
-        peer.send(*(produce_frame(n) for n in range(12)))
-        await asyncio.sleep(0.5)
-        assert partition_of(world).log.end_offset == 5
-        replies = await peer.replies(12)
-        assert [produced(reply)[1] for reply in replies] == list(range(12))
-
-    in_world(check)
+    world.node.workers.delay_s = (1.0, 1.0)
+    peer = await world.connect()
+    peer.send(*(produce_frame(n) for n in range(12)))
+    await asyncio.sleep(0.5)
+    assert partition_of(world).log.end_offset == 5
+    replies = await peer.replies(12)
+    assert [produced(reply)[1] for reply in replies] == list(range(12))
 
 
 # -- the memory budget ------------------------------------------------------------------------

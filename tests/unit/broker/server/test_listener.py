@@ -50,16 +50,15 @@ async def test_connection_beyond_the_limit_of_its_address_is_closed(world: World
     await again.replies(1)
 
 
-def test_address_may_have_its_own_limit() -> None:
-    async def check(world: World) -> None:
-        for _ in range(3):
-            await world.connect("a")
-        kept = await world.connect("b")
-        await (await world.connect("b")).lost()
-        assert (world.listener.connections, kept.is_lost) == (4, False)
-
-    limits = dataclasses.replace(LIMITS, connections_per_ip_max=1, overrides={"a": 3})
-    in_world(check, limits=limits)
+@run_with(
+    in_world, limits=dataclasses.replace(LIMITS, connections_per_ip_max=1, overrides={"a": 3})
+)
+async def test_address_may_have_its_own_limit(world: World) -> None:
+    for _ in range(3):
+        await world.connect("a")
+    kept = await world.connect("b")
+    await (await world.connect("b")).lost()
+    assert (world.listener.connections, kept.is_lost) == (4, False)
 
 
 @run_with(in_world)
@@ -91,18 +90,15 @@ def test_many_refusals_are_logged_once(caplog: pytest.LogCaptureFixture) -> None
     assert len([r for r in caplog.records if "refused a connection" in r.message]) == 1
 
 
-def test_unfinished_handshakes_count_against_the_limits() -> None:
-    async def check(world: World) -> None:
-        await world.connect("a")
-        admits = world.listener._admits
-        assert admits("a", 0, 0)
-        assert not admits("a", 1, 1), "one is open, one on its way, two are allowed"
-        assert admits("b", 2, 1)
-        assert not admits("b", 3, 1), "of all there may be four"
-        assert world.node.ctx.metrics.connections_refused.value == 2
-
-    limits = dataclasses.replace(LIMITS, connections_per_ip_max=2, connections_max=4)
-    in_world(check, limits=limits)
+@run_with(in_world, limits=dataclasses.replace(LIMITS, connections_per_ip_max=2, connections_max=4))
+async def test_unfinished_handshakes_count_against_the_limits(world: World) -> None:
+    await world.connect("a")
+    admits = world.listener._admits
+    assert admits("a", 0, 0)
+    assert not admits("a", 1, 1), "one is open, one on its way, two are allowed"
+    assert admits("b", 2, 1)
+    assert not admits("b", 3, 1), "of all there may be four"
+    assert world.node.ctx.metrics.connections_refused.value == 2
 
 
 @run_with(in_world, limits=dataclasses.replace(LIMITS, connection_rate_max=2))
@@ -122,8 +118,9 @@ async def test_connections_above_the_total_rate_wait(world: World) -> None:
 # -- sweeps -----------------------------------------------------------------------------------
 
 
-def test_idle_sweep_yields_to_other_connections(
-    monkeypatch: pytest.MonkeyPatch,
+@run_with(in_world)
+async def test_idle_sweep_yields_to_other_connections(
+    world: World, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "SWEPT_AT_ONCE", 10)
     judge = Listener._close_if_stalled
@@ -141,14 +138,11 @@ def test_idle_sweep_yields_to_other_connections(
 
     monkeypatch.setattr(Listener, "_close_if_stalled", count)
 
-    async def check(world: World) -> None:
-        for number in range(50):
-            await world.connect(f"host-{number}")
-        await asyncio.sleep(2 * SWEEP_SECONDS)
-        assert judged >= 50
-        assert max(after - before for before, after in itertools.pairwise(seen)) == 10
-
-    in_world(check)
+    for number in range(50):
+        await world.connect(f"host-{number}")
+    await asyncio.sleep(2 * SWEEP_SECONDS)
+    assert judged >= 50
+    assert max(after - before for before, after in itertools.pairwise(seen)) == 10
 
 
 # -- deadlines --------------------------------------------------------------------------------

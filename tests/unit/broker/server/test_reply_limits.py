@@ -92,28 +92,30 @@ async def test_few_large_replies_wait_behind_a_pending_one(world: World) -> None
     assert world.listener.budget.replies.shares.taken == 0
 
 
-def test_unread_large_replies_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reply_limits, "UNREAD_BYTES_MAX", 4_000 * KIB)
     monkeypatch.setattr(reply_limits, "HOLDER_BYTES_MAX", 2_000 * KIB)
 
-    async def test(world: World) -> None:
-        lazy = [await world.connect("lazy") for _ in range(12)]
-        for peer in lazy:
-            peer.transport.pause_reading()
-            peer.send(configs_frame(1, 120))
-            await asyncio.sleep(1.0)
-        held = world.listener.budget.replies
-        assert 0 < held.shares.taken <= 2_000 * KIB
-        reader = await world.connect("reader")
-        reader.send(configs_frame(1, 120))
-        await reader.replies(1)
-        await asyncio.sleep(6.0)
-        ended = len(lazy) + 1 - len(world.listener._connections)
-        assert ended >= 8
-        again = await world.connect("lazy")
-        again.send(configs_frame(1, 120))
-        await again.replies(1)
-        await asyncio.sleep(200.0)
-        assert held.shares.taken == 0, "who reads nothing for long is gone"
 
-    in_world(test)
+@pytest.mark.usefixtures("small_limits")
+@run_with(in_world)
+async def test_unread_large_replies_are_limited(world: World) -> None:
+    lazy = [await world.connect("lazy") for _ in range(12)]
+    for peer in lazy:
+        peer.transport.pause_reading()
+        peer.send(configs_frame(1, 120))
+        await asyncio.sleep(1.0)
+    held = world.listener.budget.replies
+    assert 0 < held.shares.taken <= 2_000 * KIB
+    reader = await world.connect("reader")
+    reader.send(configs_frame(1, 120))
+    await reader.replies(1)
+    await asyncio.sleep(6.0)
+    ended = len(lazy) + 1 - len(world.listener._connections)
+    assert ended >= 8
+    again = await world.connect("lazy")
+    again.send(configs_frame(1, 120))
+    await again.replies(1)
+    await asyncio.sleep(200.0)
+    assert held.shares.taken == 0, "who reads nothing for long is gone"

@@ -20,7 +20,8 @@ from penstock.node.config import NodeConfig
 from penstock.node.node import Node
 from penstock.runtime.disk import LocalDisk
 from penstock.wire.records import Record, encode, read_header
-from tests.unit.broker.server.loops import on_both_loops, run
+from tests.run_with import run_with
+from tests.unit.broker.server.loops import in_loop, on_both_loops
 from tests.unit.broker.server.world import (
     correlation_of,
     fetch_frame,
@@ -137,66 +138,55 @@ def content_of(log: Log) -> bytes:
 
 @on_both_loops
 @pytest.mark.parametrize("step", [3 * KIB, 300 * KIB])
-def test_slow_reader_gets_file_bytes_with_little_memory(
-    tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop], step: int
-) -> None:
-    async def check() -> None:
-        log = log_of(tmp_path, [MIB, 10, MIB, 2 * MIB, 100])
-        async with connected() as (sender, far):
-            sender.send(b"head", slice_of(log))
-            expected = b"head" + content_of(log)
-            assert await received(far, len(expected), step) == expected
-            assert not sender.outbox.parts
-            assert sender.buffered_max <= CHUNK_BYTES + 256 * KIB
-
-    run(new_loop, check())
+@run_with(in_loop, fixtures=["new_loop"])
+async def test_slow_reader_gets_file_bytes_with_little_memory(*, tmp_path: Path, step: int) -> None:
+    log = log_of(tmp_path, [MIB, 10, MIB, 2 * MIB, 100])
+    async with connected() as (sender, far):
+        sender.send(b"head", slice_of(log))
+        expected = b"head" + content_of(log)
+        assert await received(far, len(expected), step) == expected
+        assert not sender.outbox.parts
+        assert sender.buffered_max <= CHUNK_BYTES + 256 * KIB
 
 
 @on_both_loops
-def test_slow_reader_gets_decrypted_bytes_though_buffers_are_reused(
-    tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
+@run_with(in_loop, fixtures=["new_loop"])
+async def test_slow_reader_gets_decrypted_bytes_though_buffers_are_reused(
+    *, tmp_path: Path
 ) -> None:
     """Encrypted batches are decrypted into pooled buffers, reused once they are released."""
-
-    async def check() -> None:
-        ring = make_keyring()
-        config = LogConfig(encrypted=True)
-        log = Log.open(LocalDisk(), str(tmp_path / "log"), config, 0, None, ring)
-        made = [memoryview(encode([Record(0, 1000, None, os.urandom(MIB), ())])) for _ in range(3)]
-        for batch in made:
-            log.append(batch, read_header(batch), 0, 0)
-        span = log.locate(0, 1 << 30, log.end_offset)
-        assert span is not None
-        expected = bytes(span.read())
-        part = span.sealed_slice()
-        assert part is not None
-        async with connected() as (sender, far):
-            sender.send(b"head", part)
-            got = bytearray()
-            while len(got) < 4 + len(expected):
-                pooled = ring.buffers.take(MIB)
-                pooled[:] = bytes(MIB)
-                del pooled
-                got += await received(far, 1, 64 * KIB)
-            assert got == b"head" + expected
-            assert not sender.outbox.parts
-
-    run(new_loop, check())
+    ring = make_keyring()
+    config = LogConfig(encrypted=True)
+    log = Log.open(LocalDisk(), str(tmp_path / "log"), config, 0, None, ring)
+    made = [memoryview(encode([Record(0, 1000, None, os.urandom(MIB), ())])) for _ in range(3)]
+    for batch in made:
+        log.append(batch, read_header(batch), 0, 0)
+    span = log.locate(0, 1 << 30, log.end_offset)
+    assert span is not None
+    expected = bytes(span.read())
+    part = span.sealed_slice()
+    assert part is not None
+    async with connected() as (sender, far):
+        sender.send(b"head", part)
+        got = bytearray()
+        while len(got) < 4 + len(expected):
+            pooled = ring.buffers.take(MIB)
+            pooled[:] = bytes(MIB)
+            del pooled
+            got += await received(far, 1, 64 * KIB)
+        assert got == b"head" + expected
+        assert not sender.outbox.parts
 
 
 @on_both_loops
-def test_decrypted_data_is_sent_without_a_copy(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
-) -> None:
-    async def check() -> None:
-        content = os.urandom(3 * MIB)
-        async with connected() as (sender, far):
-            sender.send(b"head", memoryview(content), b"foot", memoryview(content), b"end")
-            expected = b"head" + content + b"foot" + content + b"end"
-            assert await received(far, len(expected), 100 * KIB) == expected
-            assert sender.buffered_max <= KIB, "nothing of it is copied into the transport"
-
-    run(new_loop, check())
+@run_with(in_loop, fixtures=["new_loop"])
+async def test_decrypted_data_is_sent_without_a_copy() -> None:
+    content = os.urandom(3 * MIB)
+    async with connected() as (sender, far):
+        sender.send(b"head", memoryview(content), b"foot", memoryview(content), b"end")
+        expected = b"head" + content + b"foot" + content + b"end"
+        assert await received(far, len(expected), 100 * KIB) == expected
+        assert sender.buffered_max <= KIB, "nothing of it is copied into the transport"
 
 
 def test_decrypted_data_is_sent_in_chunks_without_a_socket() -> None:
@@ -213,119 +203,93 @@ def test_decrypted_data_is_sent_in_chunks_without_a_socket() -> None:
 
 
 @on_both_loops
-def test_headers_file_ranges_and_small_replies_keep_their_order(
-    tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
-) -> None:
-    async def check() -> None:
-        log = log_of(tmp_path, [100 * KIB, 50 * KIB])
-        content = content_of(log)
-        second = content[-len(slice_of(log, 1)) :]
-        async with connected() as (sender, far):
-            expected = bytearray()
-            reading = asyncio.ensure_future(
-                received(far, 20 * (len(content) + len(second)), 10 * KIB)
-            )
-            for number in range(20):
-                head, small = b"<%d>" % number, b"(%d)" % number * 100
-                # Replies of one kind also go straight to the transport, as a connection does.
-                sender.send(head, slice_of(log), head, slice_of(log, 1), small)
-                expected += head + content + head + second + small
-                if number % 3 == 0:
-                    await asyncio.sleep(0.001)
-            data = await reading
-            data += await received(far, len(expected) - len(data))
-            assert data == expected
-
-    run(new_loop, check())
+@run_with(in_loop, fixtures=["new_loop"])
+async def test_headers_file_ranges_and_small_replies_keep_their_order(*, tmp_path: Path) -> None:
+    log = log_of(tmp_path, [100 * KIB, 50 * KIB])
+    content = content_of(log)
+    second = content[-len(slice_of(log, 1)) :]
+    async with connected() as (sender, far):
+        expected = bytearray()
+        reading = asyncio.ensure_future(received(far, 20 * (len(content) + len(second)), 10 * KIB))
+        for number in range(20):
+            head, small = b"<%d>" % number, b"(%d)" % number * 100
+            # Replies of one kind also go straight to the transport, as a connection does.
+            sender.send(head, slice_of(log), head, slice_of(log, 1), small)
+            expected += head + content + head + second + small
+            if number % 3 == 0:
+                await asyncio.sleep(0.001)
+        data = await reading
+        data += await received(far, len(expected) - len(data))
+        assert data == expected
 
 
 @on_both_loops
-def test_buffered_bytes_are_sent_before_a_file_range(
-    tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
-) -> None:
-    async def check() -> None:
-        log = log_of(tmp_path, [40 * KIB])
-        async with connected() as (sender, far):
-            written = 0
-            while not sender.transport.get_write_buffer_size():
-                sender.transport.write(b"e" * KIB)
-                written += KIB
-            # The peer reads, and the transport has not noticed yet.
-            earlier = b""
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    earlier += far.recv(64 * KIB)
-            sender.send(b"head", slice_of(log))
-            expected = b"e" * written + b"head" + content_of(log)
-            rest = await received(far, len(expected) - len(earlier))
-            assert earlier + rest == expected
-
-    run(new_loop, check())
+@run_with(in_loop, fixtures=["new_loop"])
+async def test_buffered_bytes_are_sent_before_a_file_range(*, tmp_path: Path) -> None:
+    log = log_of(tmp_path, [40 * KIB])
+    async with connected() as (sender, far):
+        written = 0
+        while not sender.transport.get_write_buffer_size():
+            sender.transport.write(b"e" * KIB)
+            written += KIB
+        # The peer reads, and the transport has not noticed yet.
+        earlier = b""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                earlier += far.recv(64 * KIB)
+        sender.send(b"head", slice_of(log))
+        expected = b"e" * written + b"head" + content_of(log)
+        rest = await received(far, len(expected) - len(earlier))
+        assert earlier + rest == expected
 
 
 @on_both_loops
-def test_partially_sent_header_is_completed(
-    tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
-) -> None:
-    async def check() -> None:
-        log = log_of(tmp_path, [40 * KIB])
-        async with connected() as (sender, far):
-            head = os.urandom(3 * MIB)
-            sender.send(head, slice_of(log))
-            expected = head + content_of(log)
-            assert await received(far, len(expected)) == expected
-
-    run(new_loop, check())
+@run_with(in_loop, fixtures=["new_loop"])
+async def test_partially_sent_header_is_completed(*, tmp_path: Path) -> None:
+    log = log_of(tmp_path, [40 * KIB])
+    async with connected() as (sender, far):
+        head = os.urandom(3 * MIB)
+        sender.send(head, slice_of(log))
+        expected = head + content_of(log)
+        assert await received(far, len(expected)) == expected
 
 
 @on_both_loops
-def test_transfer_of_a_file_reports_progress_without_callbacks(
-    tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
-) -> None:
-    async def check() -> None:
-        log = log_of(tmp_path, [4 * MIB])
-        async with connected() as (sender, far):
-            sender.send(b"head", slice_of(log), b"tail")
-            pumped = sender.pumped
-            assert not sender.outbox.has_moved
-            expected = b"head" + content_of(log) + b"tail"
-            assert await received(far, len(expected)) == expected
-            assert sender.outbox.has_moved
-            assert sender.pumped - pumped <= 2, "once when the file is through"
-
-    run(new_loop, check())
+@run_with(in_loop, fixtures=["new_loop"])
+async def test_transfer_of_a_file_reports_progress_without_callbacks(*, tmp_path: Path) -> None:
+    log = log_of(tmp_path, [4 * MIB])
+    async with connected() as (sender, far):
+        sender.send(b"head", slice_of(log), b"tail")
+        pumped = sender.pumped
+        assert not sender.outbox.has_moved
+        expected = b"head" + content_of(log) + b"tail"
+        assert await received(far, len(expected)) == expected
+        assert sender.outbox.has_moved
+        assert sender.pumped - pumped <= 2, "once when the file is through"
 
 
 @on_both_loops
-def test_lost_peer_ends_the_queue_with_an_error(
-    tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
-) -> None:
-    async def check() -> None:
-        log = log_of(tmp_path, [MIB] * 4)
-        async with connected() as (sender, far):
-            far.close()
-            sender.send(b"head", slice_of(log))
-            await asyncio.wait_for(sender.is_lost.wait(), 10)
-
-    run(new_loop, check())
+@run_with(in_loop, fixtures=["new_loop"])
+async def test_lost_peer_ends_the_queue_with_an_error(*, tmp_path: Path) -> None:
+    log = log_of(tmp_path, [MIB] * 4)
+    async with connected() as (sender, far):
+        far.close()
+        sender.send(b"head", slice_of(log))
+        await asyncio.wait_for(sender.is_lost.wait(), 10)
 
 
 @on_both_loops
-def test_log_truncated_during_a_transfer_closes_the_connection(
-    tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
-) -> None:
-    async def check() -> None:
-        log = log_of(tmp_path, [MIB] * 4)
-        async with connected() as (sender, far):
-            sender.send(b"head", slice_of(log))
-            log.sync()
-            log.truncate_to(1, 0)
-            reading = asyncio.ensure_future(received(far, 5 * MIB))
-            await asyncio.wait_for(sender.is_lost.wait(), 10)
-            assert isinstance(sender.failure, EOFError)
-            assert len(await reading) < 4 * MIB
-
-    run(new_loop, check())
+@run_with(in_loop, fixtures=["new_loop"])
+async def test_log_truncated_during_a_transfer_closes_the_connection(*, tmp_path: Path) -> None:
+    log = log_of(tmp_path, [MIB] * 4)
+    async with connected() as (sender, far):
+        sender.send(b"head", slice_of(log))
+        log.sync()
+        log.truncate_to(1, 0)
+        reading = asyncio.ensure_future(received(far, 5 * MIB))
+        await asyncio.wait_for(sender.is_lost.wait(), 10)
+        assert isinstance(sender.failure, EOFError)
+        assert len(await reading) < 4 * MIB
 
 
 def test_transport_without_a_socket_gets_all_bytes(tmp_path: Path) -> None:
@@ -363,14 +327,21 @@ def test_cleared_queue_sends_nothing() -> None:
 # -- the whole way, through a real broker -----------------------------------------------------
 
 
-async def on_broker(path: Path, test: Callable[[str, int, Node], Awaitable[None]]) -> None:
-    node = Node(NodeConfig(data_dir=str(path / "data"), kafka_port=0, http_port=0))
-    kafka, _ = await node.start()
-    try:
-        host, _, port = kafka.rpartition(":")
-        await test(host, int(port), node)
-    finally:
-        await node.stop()
+def on_broker(
+    test: Callable[[str, int, Node], Awaitable[None]],
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        node = Node(NodeConfig(data_dir=str(tmp_path / "data"), kafka_port=0, http_port=0))
+        kafka, _ = await node.start()
+        try:
+            host, _, port = kafka.rpartition(":")
+            await test(host, int(port), node)
+        finally:
+            await node.stop()
+
+    in_loop(main, new_loop)
 
 
 async def reply(reader: asyncio.StreamReader) -> bytes:
@@ -379,32 +350,30 @@ async def reply(reader: asyncio.StreamReader) -> bytes:
 
 
 @on_both_loops
-def test_fetch_from_a_broker_equals_the_file_for_a_slow_reader(
-    tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
+@run_with(on_broker, fixtures=["new_loop", "tmp_path"])
+async def test_fetch_from_a_broker_equals_the_file_for_a_slow_reader(
+    host: str, port: int, node: Node
 ) -> None:
-    async def check(host: str, port: int, node: Node) -> None:
-        reader, writer = await asyncio.open_connection(host, port, limit=16 * KIB)
-        values = [os.urandom(700 * KIB) for _ in range(8)]
-        await create_topic(node)
-        for number, value in enumerate(values):
-            writer.write(produce_frame(number, value=value))
-        for number in range(8):
-            assert correlation_of(await reply(reader)) == number
-        partition = node.partitions.get("t", 0)
-        assert partition is not None
-        segment = partition.log.segments.active
-        content = segment.file.read(0, segment.size)
-        for number in range(4):
-            writer.write(fetch_frame(2 * number, offset=2) + versions_frame(2 * number + 1))
-        await asyncio.sleep(0.2)  # Meanwhile the socket is full and nothing is read.
-        for number in range(4):
-            large, small = await reply(reader), await reply(reader)
-            assert correlation_of(large) == 2 * number
-            assert correlation_of(small) == 2 * number + 1
-            assert fetched(large) == content[-6 * (segment.size // 8) :]
-        writer.close()
-
-    run(new_loop, on_broker(tmp_path, check))
+    reader, writer = await asyncio.open_connection(host, port, limit=16 * KIB)
+    values = [os.urandom(700 * KIB) for _ in range(8)]
+    await create_topic(node)
+    for number, value in enumerate(values):
+        writer.write(produce_frame(number, value=value))
+    for number in range(8):
+        assert correlation_of(await reply(reader)) == number
+    partition = node.partitions.get("t", 0)
+    assert partition is not None
+    segment = partition.log.segments.active
+    content = segment.file.read(0, segment.size)
+    for number in range(4):
+        writer.write(fetch_frame(2 * number, offset=2) + versions_frame(2 * number + 1))
+    await asyncio.sleep(0.2)  # Meanwhile the socket is full and nothing is read.
+    for number in range(4):
+        large, small = await reply(reader), await reply(reader)
+        assert correlation_of(large) == 2 * number
+        assert correlation_of(small) == 2 * number + 1
+        assert fetched(large) == content[-6 * (segment.size // 8) :]
+    writer.close()
 
 
 async def create_topic(node: Node) -> None:

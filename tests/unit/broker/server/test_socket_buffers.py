@@ -23,6 +23,7 @@ from penstock.broker.server.socket_buffers import (
 )
 from penstock.node.config import NodeConfig
 from penstock.node.node import Node
+from tests.run_with import run_with
 
 KIB = 1024
 
@@ -37,6 +38,30 @@ def buffers_of(listening: socket.socket) -> tuple[int, int]:
             options = (SO_SNDBUF, SO_RCVBUF)
             sent, received = (accepted.getsockopt(SOL_SOCKET, option) for option in options)
             return sent, received
+
+
+def on_accepted(
+    check: Callable[[Any], Awaitable[None]],
+    tmp_path: Path,
+    sets: Mapping[str, str] | None = None,
+    come_from: str = "127.0.0.1",
+) -> None:
+    """Checks the socket that a node has of a client."""
+
+    async def main() -> None:
+        data_dir = str(tmp_path / "data")
+        node = Node(NodeConfig(data_dir=data_dir, kafka_port=0, http_port=0, overrides=sets or {}))
+        kafka, _ = await node.start()
+        try:
+            host, _, port = kafka.rpartition(":")
+            _, writer = await asyncio.open_connection(host, int(port), local_addr=(come_from, 0))
+            with contextlib.closing(writer):
+                await check(await accepted_by(node))
+        finally:
+            await node.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
 
 
 def test_socket_constants_equal_those_of_the_system() -> None:
@@ -68,35 +93,28 @@ def test_system_default_buffers_are_unchanged() -> None:
     [({}, None), ({"socket.send.buffer.bytes": "65536"}, 2 * 65_536)],
     ids=["by default", "another"],
 )
-def test_node_connections_get_the_configured_buffer(
-    tmp_path: Path, sets: Mapping[str, str], sent: int | None
+@run_with(on_accepted, fixtures=["tmp_path", "sets"])
+async def test_node_connections_get_the_configured_buffer(
+    accepted: Any, *, sent: int | None
 ) -> None:
     """By default the one that the system gives."""
     if sent is None:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             sent, _ = buffers_of(listening)
 
-    async def check(accepted: Any) -> None:
-        assert accepted.getsockopt(SOL_SOCKET, SO_SNDBUF) == sent
-
-    run(tmp_path, check, sets)
+    assert accepted.getsockopt(SOL_SOCKET, SO_SNDBUF) == sent
 
 
-def test_local_peers_are_sent_without_pacing(tmp_path: Path) -> None:
-    async def check(accepted: Any) -> None:
-        assert congestion_of(accepted) == CONGESTION_WITHOUT_PACING
-
-    run(tmp_path, check)
+@run_with(on_accepted, fixtures=["tmp_path"])
+async def test_local_peers_are_sent_without_pacing(accepted: Any) -> None:
+    assert congestion_of(accepted) == CONGESTION_WITHOUT_PACING
 
 
-def test_remote_peers_keep_the_system_congestion_control(tmp_path: Path) -> None:
+@run_with(on_accepted, come_from="127.0.0.2", fixtures=["tmp_path"])
+async def test_remote_peers_keep_the_system_congestion_control(accepted: Any) -> None:
     """Another address of ours stands for them."""
-
-    async def check(accepted: Any) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as fresh:
-            assert congestion_of(accepted) == congestion_of(fresh)
-
-    run(tmp_path, check, come_from="127.0.0.2")
+    with socket.create_server(("127.0.0.1", 0)) as fresh:
+        assert congestion_of(accepted) == congestion_of(fresh)
 
 
 def test_unsupported_congestion_control_is_ignored() -> None:
@@ -110,30 +128,6 @@ def test_unsupported_congestion_control_is_ignored() -> None:
 def congestion_of(one: Any) -> bytes:
     name: bytes = one.getsockopt(IPPROTO_TCP, TCP_CONGESTION, 16)
     return name.rstrip(b"\0")
-
-
-def run(
-    tmp_path: Path,
-    check: Callable[[Any], Awaitable[None]],
-    sets: Mapping[str, str] | None = None,
-    come_from: str = "127.0.0.1",
-) -> None:
-    """Checks the socket that a node has of a client."""
-
-    async def main() -> None:
-        data_dir = str(tmp_path / "data")
-        node = Node(NodeConfig(data_dir=data_dir, kafka_port=0, http_port=0, overrides=sets or {}))
-        kafka, _ = await node.start()
-        try:
-            host, _, port = kafka.rpartition(":")
-            _, writer = await asyncio.open_connection(host, int(port), local_addr=(come_from, 0))
-            with contextlib.closing(writer):
-                await check(await accepted_by(node))
-        finally:
-            await node.stop()
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main())
 
 
 async def accepted_by(node: Node) -> Any:

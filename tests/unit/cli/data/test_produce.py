@@ -25,6 +25,7 @@ from penstock.cli.data.produce import (
 )
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.output import OutputFormat
+from tests.run_with import in_new_loop, run_with
 
 
 @pytest.mark.parametrize(
@@ -63,14 +64,14 @@ def test_delay_and_priority_become_record_headers() -> None:
         queue_headers("soon", None)
 
 
-def test_file_is_sent_as_one_record(tmp_path: Path) -> None:
+@run_with(in_new_loop)
+async def test_file_is_sent_as_one_record(*, tmp_path: Path) -> None:
     photo = tmp_path / "photo"
     photo.write_bytes(b"two\nlines\x00\n")
 
-    async def read() -> list[InputLine]:
-        return [line async for line in file_of(str(photo), b"k")]
-
-    assert asyncio.run(read()) == [InputLine(b"k", b"two\nlines\x00\n")]
+    assert [line async for line in file_of(str(photo), b"k")] == [
+        InputLine(b"k", b"two\nlines\x00\n")
+    ]
 
 
 def test_refusal_counts_the_missing_records() -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from penstock.runtime.directory_lock import DirectoryLock, InUse
 from penstock.runtime.etcd.config import EtcdConfig
 from penstock.runtime.etcd.store import EtcdStore
 from tests.etcd import require_etcd
+from tests.run_with import in_new_loop, run_with
 
 
 @pytest.mark.parametrize(
@@ -137,25 +138,23 @@ def test_node_that_fails_to_start_is_shown_with_its_last_log_lines(tmp_path: Pat
     assert str(tmp_path / "node-1.log") in str(failed.value)
 
 
-def test_end_of_a_node_is_described(tmp_path: Path) -> None:
+@run_with(in_new_loop)
+async def test_end_of_a_node_is_described(*, tmp_path: Path) -> None:
     ready = "echo 'penstock ready kafka=127.0.0.1:1 http=http://127.0.0.1:2'"
     child = child_that(tmp_path, ready, "exec sleep 60")
 
-    async def main() -> str:
-        await child.start()
-        await child.ready()
-        assert (child.kafka, child.http) == ("127.0.0.1:1", "http://127.0.0.1:2")
-        child.signal(signal.SIGKILL)
-        return await child.ended()
-
-    assert asyncio.run(main()) == "node 1 was ended by signal 9"
+    await child.start()
+    await child.ready()
+    assert (child.kafka, child.http) == ("127.0.0.1:1", "http://127.0.0.1:2")
+    child.signal(signal.SIGKILL)
+    assert await child.ended() == "node 1 was ended by signal 9"
 
 
 pytestmark = pytest.mark.processes
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(main, 120))
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 120))
 
 
 def pretend(path: Path, version: str) -> str:
@@ -211,63 +210,58 @@ def test_required_etcd_version_is_the_built_one() -> None:
     assert f"require go.etcd.io/etcd/server/v3 v{BUILT}\n" in pinned.read_text()
 
 
-def test_committed_keys_survive_a_restart(tmp_path: Path) -> None:
+@run_with(run)
+async def test_committed_keys_survive_a_restart(*, tmp_path: Path) -> None:
     binary = require_etcd()
 
-    async def main() -> None:
-        data = str(tmp_path / "etcd")
-        child = await start_etcd(data, binary=binary)
-        store = await EtcdStore.open(EtcdConfig((child.url,)))
-        revision = await store.commit([], [Put("/a", b"1")])
-        await store.close()
-        await child.stop()
-        await child.stop()
-        again = await start_etcd(data, binary=binary)
-        store = await EtcdStore.open(EtcdConfig((again.url,)))
-        entry = await store.get("/a")
-        assert entry is not None
-        assert entry.revision == revision
-        await store.close()
-        await again.stop()
-
-    run(main())
+    data = str(tmp_path / "etcd")
+    child = await start_etcd(data, binary=binary)
+    store = await EtcdStore.open(EtcdConfig((child.url,)))
+    revision = await store.commit([], [Put("/a", b"1")])
+    await store.close()
+    await child.stop()
+    await child.stop()
+    again = await start_etcd(data, binary=binary)
+    store = await EtcdStore.open(EtcdConfig((again.url,)))
+    entry = await store.get("/a")
+    assert entry is not None
+    assert entry.revision == revision
+    await store.close()
+    await again.stop()
 
 
-def test_end_of_etcd_is_noticed(tmp_path: Path) -> None:
+@run_with(run)
+async def test_end_of_etcd_is_noticed(*, tmp_path: Path) -> None:
     binary = require_etcd()
 
-    async def main() -> None:
-        child = await start_etcd(str(tmp_path / "etcd"), binary=binary)
-        os.kill(child.pid, signal.SIGKILL)
-        assert await child.wait() == -signal.SIGKILL
-        await child.stop()
-
-    run(main())
+    child = await start_etcd(str(tmp_path / "etcd"), binary=binary)
+    os.kill(child.pid, signal.SIGKILL)
+    assert await child.wait() == -signal.SIGKILL
+    await child.stop()
 
 
-def test_etcd_that_cannot_start_reports_the_reason(tmp_path: Path) -> None:
+@run_with(run)
+async def test_etcd_that_cannot_start_reports_the_reason(*, tmp_path: Path) -> None:
     binary = require_etcd()
 
-    async def main() -> None:
-        child = await start_etcd(str(tmp_path / "one"), binary=binary)
-        taken = int(child.url.rpartition(":")[2])
-        with pytest.raises(EtcdFailed, match=f":{taken}: Address already in use"):
-            await start_etcd(str(tmp_path / "two"), taken, binary=binary)
-        await child.stop()
-        damaged = tmp_path / "three" / "member"
-        damaged.parent.mkdir()
-        damaged.write_text("this was a directory")
-        with pytest.raises(EtcdFailed) as failed:
-            await start_etcd(str(damaged.parent), binary=binary)
-        assert "etcd ended at once" in str(failed.value)
-        assert "three.log" in str(failed.value)
-        assert "not a directory" in str(failed.value)
-
-    run(main())
+    child = await start_etcd(str(tmp_path / "one"), binary=binary)
+    taken = int(child.url.rpartition(":")[2])
+    with pytest.raises(EtcdFailed, match=f":{taken}: Address already in use"):
+        await start_etcd(str(tmp_path / "two"), taken, binary=binary)
+    await child.stop()
+    damaged = tmp_path / "three" / "member"
+    damaged.parent.mkdir()
+    damaged.write_text("this was a directory")
+    with pytest.raises(EtcdFailed) as failed:
+        await start_etcd(str(damaged.parent), binary=binary)
+    assert "etcd ended at once" in str(failed.value)
+    assert "three.log" in str(failed.value)
+    assert "not a directory" in str(failed.value)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's help is needed")
-def test_etcd_ends_with_a_killed_supervisor(tmp_path: Path) -> None:
+@run_with(run)
+async def test_etcd_ends_with_a_killed_supervisor(*, tmp_path: Path) -> None:
     script = (
         "import asyncio\n"
         "from penstock.cli.server.local_cluster import start_etcd\n"
@@ -284,11 +278,8 @@ def test_etcd_ends_with_a_killed_supervisor(tmp_path: Path) -> None:
     parent.wait()
     parent.stdout.close()
 
-    async def main() -> None:
-        while _is_running(pid):
-            await asyncio.sleep(0.01)
-
-    run(main())
+    while _is_running(pid):
+        await asyncio.sleep(0.01)
 
 
 def _is_running(pid: int) -> bool:

@@ -50,15 +50,15 @@ async def test_partial_batches_are_counted_by_their_records(desk: Desk) -> None:
     assert (await count_records(desk.cluster, {T0: IntervalSet()})).total == 0
 
 
-def test_large_range_is_estimated_without_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+@run_with(on_cluster)
+async def test_large_range_is_estimated_without_reading(
+    desk: Desk, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(record_counts, "OFFSETS_MAX", 9)
 
-    async def scene(desk: Desk) -> None:
-        await prepare(desk)
-        counted = await count_records(desk.cluster, {COPY0: offsets_of(OffsetSpan(0, 10))})
-        assert (counted.total, counted.is_exact) == (10, False)
-
-    on_cluster(scene)
+    await prepare(desk)
+    counted = await count_records(desk.cluster, {COPY0: offsets_of(OffsetSpan(0, 10))})
+    assert (counted.total, counted.is_exact) == (10, False)
 
 
 @run_with(on_cluster)

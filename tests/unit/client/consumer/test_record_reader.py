@@ -61,30 +61,28 @@ async def test_large_batches_are_decompressed_by_workers(
     assert (record_reader.__name__ in workers.modules) is is_by_workers
 
 
-def test_large_decompressed_batches_arrive_in_ordered_parts(
-    monkeypatch: pytest.MonkeyPatch,
+@run_with(on_cluster)
+async def test_large_decompressed_batches_arrive_in_ordered_parts(
+    desk: Desk, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record_reader, "PIECE_RECORDS", 10)
     monkeypatch.setattr(record_reader, "PIECE_BYTES", 1_000)
 
-    async def scene(desk: Desk) -> None:
-        await desk.admin.create_topic("t", 1, 1)
-        values = [b"%d" % number for number in range(55)] + [b"x" * 600] * 5
-        await desk.produce("t", values, codec=Codec.ZSTD)
-        desk.cluster.workers = workers = WatchedWorkers()
-        assert await offsets(desk, between((0, 20), (30, 59))) == [*range(21), *range(30, 60)]
-        # Five of ten records, one of five small ones and two large ones, two of the other three.
-        assert len(workers.modules) == 8
+    await desk.admin.create_topic("t", 1, 1)
+    values = [b"%d" % number for number in range(55)] + [b"x" * 600] * 5
+    await desk.produce("t", values, codec=Codec.ZSTD)
+    desk.cluster.workers = workers = WatchedWorkers()
+    assert await offsets(desk, between((0, 20), (30, 59))) == [*range(21), *range(30, 60)]
+    # Five of ten records, one of five small ones and two large ones, two of the other three.
+    assert len(workers.modules) == 8
 
-        def odd(message: FetchedRecord) -> bytes | None:
-            return message.value if message.offset % 2 else None
+    def odd(message: FetchedRecord) -> bytes | None:
+        return message.value if message.offset % 2 else None
 
-        workers.modules.clear()
-        picked = [value async for value in select_at(desk.cluster, T0, between((4, 9)), odd)]
-        assert picked == [b"5", b"7", b"9"]
-        assert len(workers.modules) == 1, "nothing is unpacked after the last that is wanted"
-
-    on_cluster(scene)
+    workers.modules.clear()
+    picked = [value async for value in select_at(desk.cluster, T0, between((4, 9)), odd)]
+    assert picked == [b"5", b"7", b"9"]
+    assert len(workers.modules) == 1, "nothing is unpacked after the last that is wanted"
 
 
 @pytest.mark.parametrize("workers", [None, WatchedWorkers()])

@@ -262,50 +262,50 @@ async def test_close_without_drain_fails_pending_records(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_records_arrive_once_and_in_order_under_network_faults(seed: int) -> None:
-    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
-        logs = broker.create("t", 3)
-        faults = 0
+@run_with(with_model, request_timeout_ms=2000, fixtures=["seed"])
+async def test_records_arrive_once_and_in_order_under_network_faults(
+    loop: SimLoop, broker: ModelBroker, cluster: Cluster
+) -> None:
+    logs = broker.create("t", 3)
+    faults = 0
 
-        def spiteful(request: ProduceRequest) -> Any:
-            nonlocal faults
-            luck = loop.rng.random()
-            if luck < 0.75 or faults >= 150:
-                return broker.produce(request)
-            faults += 1
-            if luck < 0.80:
-                return CLOSE  # Not written.
-            if luck < 0.85:
-                broker.produce(request)
-                return CLOSE  # Written, but not acknowledged.
-            if luck < 0.88:
-                broker.produce(request)
-                return HANG
-            if luck < 0.92:
-                broker.produce(request)
-                return broker.refuse_produce(request, ErrorCode.REQUEST_TIMED_OUT)
-            return broker.refuse_produce(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    def spiteful(request: ProduceRequest) -> Any:
+        nonlocal faults
+        luck = loop.rng.random()
+        if luck < 0.75 or faults >= 150:
+            return broker.produce(request)
+        faults += 1
+        if luck < 0.80:
+            return CLOSE  # Not written.
+        if luck < 0.85:
+            broker.produce(request)
+            return CLOSE  # Written, but not acknowledged.
+        if luck < 0.88:
+            broker.produce(request)
+            return HANG
+        if luck < 0.92:
+            broker.produce(request)
+            return broker.refuse_produce(request, ErrorCode.REQUEST_TIMED_OUT)
+        return broker.refuse_produce(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-        broker.answers[ProduceRequest] = spiteful
-        broker.batch_bytes_max = 400
-        count = 400
-        async with make_producer(
-            loop, cluster, linger_ms=3, batch_bytes=600, delivery_timeout_ms=10_000_000
-        ) as producer:
-            deliveries = []
-            for n in range(count):
-                deliveries.append(await producer.send("t", b"%d" % n, partition=n % 3))
-                if loop.rng.random() < 0.3:
-                    await asyncio.sleep(loop.rng.random() * 0.02)
-                if loop.rng.random() < 0.02:
-                    loop.net.reset("localhost", "broker")
-            for n, delivery in enumerate(deliveries):
-                sent = await delivery
-                assert sent.partition == n % 3
-                assert logs[n % 3].values()[sent.offset] == b"%d" % n
-        for partition, log in enumerate(logs):
-            expected = [b"%d" % n for n in range(count) if n % 3 == partition]
-            assert log.values() == expected, "lost, written twice or out of order"
-        assert faults > 0
-
-    with_model(scenario, seed, request_timeout_ms=2000)
+    broker.answers[ProduceRequest] = spiteful
+    broker.batch_bytes_max = 400
+    count = 400
+    async with make_producer(
+        loop, cluster, linger_ms=3, batch_bytes=600, delivery_timeout_ms=10_000_000
+    ) as producer:
+        deliveries = []
+        for n in range(count):
+            deliveries.append(await producer.send("t", b"%d" % n, partition=n % 3))
+            if loop.rng.random() < 0.3:
+                await asyncio.sleep(loop.rng.random() * 0.02)
+            if loop.rng.random() < 0.02:
+                loop.net.reset("localhost", "broker")
+        for n, delivery in enumerate(deliveries):
+            sent = await delivery
+            assert sent.partition == n % 3
+            assert logs[n % 3].values()[sent.offset] == b"%d" % n
+    for partition, log in enumerate(logs):
+        expected = [b"%d" % n for n in range(count) if n % 3 == partition]
+        assert log.values() == expected, "lost, written twice or out of order"
+    assert faults > 0

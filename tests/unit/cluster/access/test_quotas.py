@@ -69,16 +69,14 @@ async def test_invalid_quotas_are_refused(
     assert refused.value.message
 
 
-def test_quota_entities_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+@run_with(on_node)
+async def test_quota_entities_are_limited(node: Node, *, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quotas, "ENTITIES_MAX", 1)
 
-    async def test(node: Node) -> None:
-        await change(node, ALICE, producer_byte_rate=1)
-        await change(node, ALICE, producer_byte_rate=2)
-        with pytest.raises(Refused):
-            await change(node, Entity("bob"), producer_byte_rate=1)
-
-    on_node(test)
+    await change(node, ALICE, producer_byte_rate=1)
+    await change(node, ALICE, producer_byte_rate=2)
+    with pytest.raises(Refused):
+        await change(node, Entity("bob"), producer_byte_rate=1)
 
 
 @pytest.mark.parametrize(

@@ -197,17 +197,15 @@ async def make_topic(store: SimStore) -> None:
 
 
 @pytest.mark.parametrize("unknown", [0.0, 0.4])
-def test_topic_config_change_keeps_id_and_partitions(unknown: float) -> None:
-    async def work(store: SimStore) -> None:
-        await make_topic(store)
-        before = load(*await store.range("/")).topics["t"]
-        edit = altering(Scope.TOPIC, [set_("segment.ms", "9")])
-        await config_changes.alter_topic(store, "t", edit)
-        after = load(*await store.range("/")).topics["t"]
-        assert after.configs == {"retention.ms": "1", "segment.ms": "9"}
-        assert (after.id, after.partitions) == (before.id, before.partitions)
-
-    on_store(work, unknown)
+@run_with(on_store, fixtures=["unknown"])
+async def test_topic_config_change_keeps_id_and_partitions(store: SimStore) -> None:
+    await make_topic(store)
+    before = load(*await store.range("/")).topics["t"]
+    edit = altering(Scope.TOPIC, [set_("segment.ms", "9")])
+    await config_changes.alter_topic(store, "t", edit)
+    after = load(*await store.range("/")).topics["t"]
+    assert after.configs == {"retention.ms": "1", "segment.ms": "9"}
+    assert (after.id, after.partitions) == (before.id, before.partitions)
 
 
 @run_with(on_store)
@@ -229,21 +227,19 @@ async def test_configs_of_an_unknown_topic_cannot_change(store: SimStore) -> Non
 
 
 @pytest.mark.parametrize("unknown", [0.0, 0.4])
-def test_broker_configs_are_stored_per_cluster_and_per_broker(unknown: float) -> None:
-    async def work(store: SimStore) -> None:
-        edit = altering(Scope.BROKER, [set_("message.max.bytes", "5")])
-        await config_changes.alter_broker(store, None, edit)
-        edit = altering(Scope.BROKER, [set_("message.max.bytes", "6")])
-        await config_changes.alter_broker(store, 3, edit)
-        image = load(*await store.range("/"))
-        assert image.cluster_configs == {"message.max.bytes": "5"}
-        assert image.broker_configs == {3: {"message.max.bytes": "6"}}
-        # The last value gone takes the key with it.
-        edit = altering(Scope.BROKER, [Alteration("message.max.bytes", Op.DELETE, None)])
-        await config_changes.alter_broker(store, 3, edit)
-        assert await store.get(store_keys.broker_configs_key(3)) is None
-
-    on_store(work, unknown)
+@run_with(on_store, fixtures=["unknown"])
+async def test_broker_configs_are_stored_per_cluster_and_per_broker(store: SimStore) -> None:
+    edit = altering(Scope.BROKER, [set_("message.max.bytes", "5")])
+    await config_changes.alter_broker(store, None, edit)
+    edit = altering(Scope.BROKER, [set_("message.max.bytes", "6")])
+    await config_changes.alter_broker(store, 3, edit)
+    image = load(*await store.range("/"))
+    assert image.cluster_configs == {"message.max.bytes": "5"}
+    assert image.broker_configs == {3: {"message.max.bytes": "6"}}
+    # The last value gone takes the key with it.
+    edit = altering(Scope.BROKER, [Alteration("message.max.bytes", Op.DELETE, None)])
+    await config_changes.alter_broker(store, 3, edit)
+    assert await store.get(store_keys.broker_configs_key(3)) is None
 
 
 @run_with(on_store)

@@ -242,57 +242,53 @@ async def test_draining_broker_hands_over_leadership_and_stays_in_the_isr(world:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_unknown_commits_and_lost_watches_only_delay_elections(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
-        await world.create(*spread(250, 1, 2, 3), min_insync_replicas="2")
-        await asyncio.sleep(2)
-        world.etcd.unknown_ratio = 0.3
-        world.etcd.timeout_s = 0.3
-        world.etcd.delay_s = (0.0, 0.02)
-        world.etcd.watch_delay_s = (0.0, 0.5)
-        controller = world.active[0]
-        dead = next(node for node in (1, 2, 3) if node != controller)
-        await world.kill(dead, witnesses=[node for node in (1, 2, 3) if node != dead])
-        for _ in range(5):
-            await asyncio.sleep(0.2)
-            world.etcd.compact()
-        await asyncio.sleep(20)
-        world.etcd.unknown_ratio = 0.0
-        image = await world.until(lambda image: forgets(image, dead), seconds=30)
-        for record in image.topics["t"].partitions:
-            assert record.leader in record.isr
-            # A late commit must not have been counted twice.
-            assert record.leader_epoch <= record.partition_epoch
-
-    play(scene, seed)
+@run_with(play, fixtures=["seed"])
+async def test_unknown_commits_and_lost_watches_only_delay_elections(world: World) -> None:
+    await world.start(1, 2, 3)
+    await world.create(*spread(250, 1, 2, 3), min_insync_replicas="2")
+    await asyncio.sleep(2)
+    world.etcd.unknown_ratio = 0.3
+    world.etcd.timeout_s = 0.3
+    world.etcd.delay_s = (0.0, 0.02)
+    world.etcd.watch_delay_s = (0.0, 0.5)
+    controller = world.active[0]
+    dead = next(node for node in (1, 2, 3) if node != controller)
+    await world.kill(dead, witnesses=[node for node in (1, 2, 3) if node != dead])
+    for _ in range(5):
+        await asyncio.sleep(0.2)
+        world.etcd.compact()
+    await asyncio.sleep(20)
+    world.etcd.unknown_ratio = 0.0
+    image = await world.until(lambda image: forgets(image, dead), seconds=30)
+    for record in image.topics["t"].partitions:
+        assert record.leader in record.isr
+        # A late commit must not have been counted twice.
+        assert record.leader_epoch <= record.partition_epoch
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_isolated_controller_and_its_successor_decide_once(seed: int) -> None:
-    async def scene(world: World) -> None:
-        await world.start(1, 2, 3)
-        await world.create(*spread(50, 1, 2, 3))
-        await asyncio.sleep(2)
-        first = world.active[0]
-        # Another node is elected controller while the watch of the first is far behind.
-        world.etcd.watch_delay_s = (0.3, 0.6)
-        other = next(node for node in (1, 2, 3) if node != first)
-        image = await world.image()
-        usurper = world.members[other].membership
-        record = ControllerRecord(other, image.revision, usurper.epoch)
-        await world.observer.commit(
-            [Expect(store_keys.CONTROLLER, image.controller_revision)],
-            [Put(store_keys.CONTROLLER, store_keys.encode(record), usurper.lease)],
-        )
-        dead = next(node for node in (1, 2, 3) if node not in (first, other))
-        await world.kill(dead, witnesses=[first, other])
-        await world.until(lambda image: forgets(image, dead), seconds=10)
-        await asyncio.sleep(5)
-        for state in (await world.image()).topics["t"].partitions:
-            assert state.partition_epoch == 1, "decided once, though two controllers tried"
-
-    play(scene, seed)
+@run_with(play, fixtures=["seed"])
+async def test_isolated_controller_and_its_successor_decide_once(world: World) -> None:
+    await world.start(1, 2, 3)
+    await world.create(*spread(50, 1, 2, 3))
+    await asyncio.sleep(2)
+    first = world.active[0]
+    # Another node is elected controller while the watch of the first is far behind.
+    world.etcd.watch_delay_s = (0.3, 0.6)
+    other = next(node for node in (1, 2, 3) if node != first)
+    image = await world.image()
+    usurper = world.members[other].membership
+    record = ControllerRecord(other, image.revision, usurper.epoch)
+    await world.observer.commit(
+        [Expect(store_keys.CONTROLLER, image.controller_revision)],
+        [Put(store_keys.CONTROLLER, store_keys.encode(record), usurper.lease)],
+    )
+    dead = next(node for node in (1, 2, 3) if node not in (first, other))
+    await world.kill(dead, witnesses=[first, other])
+    await world.until(lambda image: forgets(image, dead), seconds=10)
+    await asyncio.sleep(5)
+    for state in (await world.image()).topics["t"].partitions:
+        assert state.partition_epoch == 1, "decided once, though two controllers tried"
 
 
 @run_with(play)

@@ -151,21 +151,19 @@ async def test_updates_of_a_deposed_controller_are_refused(etcd: SimEtcd, store:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_unknown_results_are_looked_up_before_a_retry(seed: int) -> None:
-    async def work(etcd: SimEtcd, store: SimStore) -> None:
-        await create(store, 150)
-        etcd.unknown_ratio, etcd.timeout_s = 0.5, 0.5
+@run_with(on_store, fixtures=["seed"])
+async def test_unknown_results_are_looked_up_before_a_retry(etcd: SimEtcd, store: SimStore) -> None:
+    await create(store, 150)
+    etcd.unknown_ratio, etcd.timeout_s = 0.5, 0.5
+    image = await image_of(store)
+    while True:
+        outcomes = await partition_updates.apply(store, updates_of(image))
+        if not any(isinstance(outcome, Refused) for outcome in outcomes):
+            break
         image = await image_of(store)
-        while True:
-            outcomes = await partition_updates.apply(store, updates_of(image))
-            if not any(isinstance(outcome, Refused) for outcome in outcomes):
-                break
-            image = await image_of(store)
-        await asyncio.sleep(20)  # Late ones find their guards broken.
-        for record in (await image_of(store)).topics["t"].partitions:
-            assert (record.leader, record.leader_epoch, record.partition_epoch) == (2, 1, 1)
-
-    on_store(work, seed)
+    await asyncio.sleep(20)  # Late ones find their guards broken.
+    for record in (await image_of(store)).topics["t"].partitions:
+        assert (record.leader, record.leader_epoch, record.partition_epoch) == (2, 1, 1)
 
 
 class Forgetful(SimStore):

@@ -121,31 +121,31 @@ async def test_record_of_an_earlier_version_ends_with_one_confirmation(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_concurrent_confirmations_with_unknown_results_complete_the_deletion(seed: int) -> None:
-    async def work(etcd: SimEtcd, store: SimStore) -> None:
-        await delete(
-            store,
-            1,
-            2,
-            3,
-            states={index: initial_record((1, 2, 3)) for index in range(200)},
-            count=200,
-        )
-        etcd.unknown_ratio, etcd.timeout_s, etcd.delay_s = 0.4, 0.5, (0.0, 0.05)
+@run_with(on_store, fixtures=["seed"])
+async def test_concurrent_confirmations_with_unknown_results_complete_the_deletion(
+    etcd: SimEtcd, store: SimStore
+) -> None:
+    await delete(
+        store,
+        1,
+        2,
+        3,
+        states={index: initial_record((1, 2, 3)) for index in range(200)},
+        count=200,
+    )
+    etcd.unknown_ratio, etcd.timeout_s, etcd.delay_s = 0.4, 0.5, (0.0, 0.05)
 
-        async def remove(node_id: int) -> None:
-            while True:
-                try:
-                    await topic_deletion.confirm(SimStore(etcd), TOPIC, node_id)
-                except (UnknownResult, Refused):
-                    continue
-                return
+    async def remove(node_id: int) -> None:
+        while True:
+            try:
+                await topic_deletion.confirm(SimStore(etcd), TOPIC, node_id)
+            except (UnknownResult, Refused):
+                continue
+            return
 
-        await asyncio.gather(*(remove(node_id) for node_id in (1, 2, 3)))
-        await asyncio.sleep(20)  # Late writes have been applied.
-        etcd.unknown_ratio = 0.0
-        await topic_deletion.finish(store, TOPIC)
-        assert await note(store) is None
-        assert await left(store) == 0
-
-    on_store(work, seed)
+    await asyncio.gather(*(remove(node_id) for node_id in (1, 2, 3)))
+    await asyncio.sleep(20)  # Late writes have been applied.
+    etcd.unknown_ratio = 0.0
+    await topic_deletion.finish(store, TOPIC)
+    assert await note(store) is None
+    assert await left(store) == 0

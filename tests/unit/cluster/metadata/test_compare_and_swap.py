@@ -10,7 +10,7 @@ from penstock.base.ports import Delete, Put, StoreEntry
 from penstock.cluster.metadata.compare_and_swap import swap
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
-from tests.run_with import run_with
+from tests.run_with import run_with, with_seeds
 
 
 def increment(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
@@ -27,58 +27,49 @@ async def test_change_returns_its_revision(loop: SimLoop) -> None:
     assert await swap(store, ["/m"], lambda entries: []) == 0
 
 
-def test_concurrent_increments_are_all_applied() -> None:
-    async def main(loop: SimLoop) -> None:
-        etcd = SimEtcd(loop.seed)
-        etcd.delay_s = (0.0, 0.01)
-        await asyncio.gather(*(swap(SimStore(etcd), ["/n"], increment) for _ in range(5)))
-        entry = await SimStore(etcd).get("/n")
+@run_with(with_seeds, 10, run)
+async def test_concurrent_increments_are_all_applied(loop: SimLoop) -> None:
+    etcd = SimEtcd(loop.seed)
+    etcd.delay_s = (0.0, 0.01)
+    await asyncio.gather(*(swap(SimStore(etcd), ["/n"], increment) for _ in range(5)))
+    entry = await SimStore(etcd).get("/n")
+    assert entry is not None
+    assert entry.value == b"5"
+
+
+@run_with(with_seeds, 40, run)
+async def test_unknown_result_is_looked_up_and_not_applied_twice(loop: SimLoop) -> None:
+    etcd = SimEtcd(loop.seed)
+    etcd.unknown_ratio = 0.6
+    store = SimStore(etcd)
+
+    def append(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
+        entry = entries[0]
+        return [Put("/n", (entry.value if entry else b"") + b"x")]
+
+    for done in range(1, 6):
+        revision = await swap(store, ["/n"], append)
+        entry = await store.get("/n")
         assert entry is not None
-        assert entry.value == b"5"
-
-    for seed in range(10):
-        run(main, seed)
+        assert entry.revision == revision
+        assert entry.value == b"x" * done
 
 
-def test_unknown_result_is_looked_up_and_not_applied_twice() -> None:
-    async def main(loop: SimLoop) -> None:
-        etcd = SimEtcd(loop.seed)
-        etcd.unknown_ratio = 0.6
-        store = SimStore(etcd)
+@run_with(with_seeds, 40, run)
+async def test_delete_with_an_unknown_result_is_recognized_as_done(loop: SimLoop) -> None:
+    etcd = SimEtcd(loop.seed)
+    store = SimStore(etcd)
+    await store.commit([], [Put("/a", b"1")])
+    etcd.unknown_ratio = 0.6
 
-        def append(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
-            entry = entries[0]
-            return [Put("/n", (entry.value if entry else b"") + b"x")]
+    def move(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
+        if entries[0] is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return [Delete("/a"), Put("/b", b"1")]
 
-        for done in range(1, 6):
-            revision = await swap(store, ["/n"], append)
-            entry = await store.get("/n")
-            assert entry is not None
-            assert entry.revision == revision
-            assert entry.value == b"x" * done
-
-    for seed in range(40):
-        run(main, seed)
-
-
-def test_delete_with_an_unknown_result_is_recognized_as_done() -> None:
-    async def main(loop: SimLoop) -> None:
-        etcd = SimEtcd(loop.seed)
-        store = SimStore(etcd)
-        await store.commit([], [Put("/a", b"1")])
-        etcd.unknown_ratio = 0.6
-
-        def move(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
-            if entries[0] is None:
-                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return [Delete("/a"), Put("/b", b"1")]
-
-        await swap(store, ["/a"], move)
-        assert await store.get("/a") is None
-        assert await store.get("/b") is not None
-
-    for seed in range(40):
-        run(main, seed)
+    await swap(store, ["/a"], move)
+    assert await store.get("/a") is None
+    assert await store.get("/b") is not None
 
 
 @run_with(run)

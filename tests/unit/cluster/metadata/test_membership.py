@@ -151,23 +151,21 @@ async def test_node_id_with_the_same_prefix_is_another_node(world: World) -> Non
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_registration_is_retried_until_the_store_has_it(seed: int) -> None:
-    async def main(loop: SimLoop) -> None:
-        world = World(loop)
-        await world.put(store_keys.CLUSTER_ID, store_keys.ClusterRecord("c"))
-        world.etcd.unknown_ratio = 0.6
-        world.etcd.timeout_s = 1.0
-        await world.membership.register(RECORD)
-        world.etcd.unknown_ratio = 0.0
-        found = await world.registered()
-        assert found is not None
-        # Something of an earlier attempt may still land, but not over the one that was confirmed.
-        await asyncio.sleep(20)
-        found = await world.registered()
-        assert found is None or found.epoch == world.membership.epoch
-        await world.end()
-
-    run(main, seed)
+@run_with(run, fixtures=["seed"])
+async def test_registration_is_retried_until_the_store_has_it(loop: SimLoop) -> None:
+    world = World(loop)
+    await world.put(store_keys.CLUSTER_ID, store_keys.ClusterRecord("c"))
+    world.etcd.unknown_ratio = 0.6
+    world.etcd.timeout_s = 1.0
+    await world.membership.register(RECORD)
+    world.etcd.unknown_ratio = 0.0
+    found = await world.registered()
+    assert found is not None
+    # Something of an earlier attempt may still land, but not over the one that was confirmed.
+    await asyncio.sleep(20)
+    found = await world.registered()
+    assert found is None or found.epoch == world.membership.epoch
+    await world.end()
 
 
 # -- staying ----------------------------------------------------------------------------------

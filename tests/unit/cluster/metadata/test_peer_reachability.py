@@ -18,7 +18,7 @@ from penstock.cluster.metadata.store_keys import BrokerRecord, ReachRecord
 from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
 from simulation.store import SimEtcd, SimStore
-from tests.run_with import run_with
+from tests.run_with import run_with, with_seeds
 
 Test = Callable[["World"], Awaitable[None]]
 UP = {node: BrokerRecord(node, "h", node, epoch=10 + node) for node in (1, 2, 3)}
@@ -179,21 +179,18 @@ async def test_new_registration_starts_over_and_ignores_answers_of_the_previous(
     assert await world.told() == {2: 99}
 
 
-def test_report_is_written_again_after_the_store_lost_it() -> None:
-    async def test(world: World) -> None:
-        world.silent.add(2)
-        world.etcd.unknown_ratio = 0.7
-        await asyncio.sleep(40)
-        world.etcd.unknown_ratio = 0.0
-        await asyncio.sleep(10)
-        assert await world.told() == {2: 12}
-        world.etcd.expire(world.membership.lease)
-        await asyncio.sleep(3)
-        report = (await world.image()).reach[1]
-        assert (report.broker_epoch, report.unreached) == (world.membership.epoch, {2: 12})
-
-    for seed in range(5):
-        in_world(test, seed)
+@run_with(with_seeds, 5, in_world)
+async def test_report_is_written_again_after_the_store_lost_it(world: World) -> None:
+    world.silent.add(2)
+    world.etcd.unknown_ratio = 0.7
+    await asyncio.sleep(40)
+    world.etcd.unknown_ratio = 0.0
+    await asyncio.sleep(10)
+    assert await world.told() == {2: 12}
+    world.etcd.expire(world.membership.lease)
+    await asyncio.sleep(3)
+    report = (await world.image()).reach[1]
+    assert (report.broker_epoch, report.unreached) == (world.membership.epoch, {2: 12})
 
 
 @run_with(in_world)

@@ -7,7 +7,7 @@ from penstock.cluster.metadata.producer_ids import BLOCK, ProducerIds
 from penstock.cluster.metadata.store_keys import ProducerIdsRecord
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
-from tests.run_with import run_with
+from tests.run_with import run_with, with_seeds
 
 
 @run_with(run)
@@ -40,22 +40,19 @@ async def test_concurrent_requests_share_a_block(loop: SimLoop) -> None:
     assert etcd.space.revision == 1
 
 
-def test_no_id_is_assigned_twice_when_results_are_unknown() -> None:
-    async def main(loop: SimLoop) -> None:
-        etcd = SimEtcd(loop.seed)
-        etcd.delay_s = (0.0, 0.05)
-        etcd.unknown_ratio = 0.3
-        given: list[int] = []
+@run_with(with_seeds, 60, run)
+async def test_no_id_is_assigned_twice_when_results_are_unknown(loop: SimLoop) -> None:
+    etcd = SimEtcd(loop.seed)
+    etcd.delay_s = (0.0, 0.05)
+    etcd.unknown_ratio = 0.3
+    given: list[int] = []
 
-        async def node() -> None:
-            ids = ProducerIds(SimStore(etcd))
-            for _ in range(3):
-                given.append(await ids.next())
-                ids._next = ids._end  # As if the block were used up.
+    async def node() -> None:
+        ids = ProducerIds(SimStore(etcd))
+        for _ in range(3):
+            given.append(await ids.next())
+            ids._next = ids._end  # As if the block were used up.
 
-        await asyncio.gather(*(node() for _ in range(4)))
-        blocks = [number // BLOCK for number in given]
-        assert len(set(blocks)) == len(blocks) == 12
-
-    for seed in range(60):
-        run(main, seed)
+    await asyncio.gather(*(node() for _ in range(4)))
+    blocks = [number // BLOCK for number in given]
+    assert len(set(blocks)) == len(blocks) == 12

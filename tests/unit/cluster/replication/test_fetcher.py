@@ -137,22 +137,22 @@ async def test_partition_added_during_a_parked_fetch_is_fetched_at_once(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_overtaken_request_costs_a_session_and_no_delay(seed: int) -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        leader.lead("old")
-        old = node.open("old", 1)
+@run_with(replicate, fixtures=["seed"])
+async def test_overtaken_request_costs_a_session_and_no_delay(
+    node: Node, leader: ModelLeader
+) -> None:
+    leader.lead("old")
+    old = node.open("old", 1)
+    node.follow()
+    for number in range(1, 30):
+        leader.append("old", b"x")
+        await copied(old, number, seconds=0.05)
+        # The next request of the session has just been sent, and this one follows at once.
+        leader.lead("new", number).append(b"x")
+        new = node.open("new", 1, number)
         node.follow()
-        for number in range(1, 30):
-            leader.append("old", b"x")
-            await copied(old, number, seconds=0.05)
-            # The next request of the session has just been sent, and this one follows at once.
-            leader.lead("new", number).append(b"x")
-            new = node.open("new", 1, number)
-            node.follow()
-            await copied(new, 1, seconds=0.05)
-        assert len(leader.sessions) > 1, "it has happened"
-
-    replicate(scenario, seed)
+        await copied(new, 1, seconds=0.05)
+    assert len(leader.sessions) > 1, "it has happened"
 
 
 @run_with(replicate)

@@ -29,7 +29,7 @@ from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
 from simulation.store import SimEtcd, SimStore
 from simulation.workers import SimWorkers
-from tests.run_with import run_with
+from tests.run_with import run_with, with_seeds
 
 NODE = NodeId(1)
 
@@ -146,20 +146,17 @@ async def test_created_topic_is_served_when_its_revision_is_reached(bench: Bench
     assert bench.disk.listdir(f"data/logs/{directory}") == [str(n) for n in range(7)]
 
 
-def test_created_topic_survives_a_power_cut() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t", 3)
-        await bench.write("t", 5)
-        after = sim_disk(bench).crashed(bench.loop.rng)
-        again = Bench(bench.loop, after, "data/logs")
-        again.store = bench.store
-        await again.start()
-        assert len(again.partitions) == 3
-        assert again.get("t").log.end_offset == 5
-        await again.stop()
-
-    for seed in range(10):
-        on_bench(check, seed)
+@run_with(with_seeds, 10, on_bench)
+async def test_created_topic_survives_a_power_cut(bench: Bench) -> None:
+    await bench.create("t", 3)
+    await bench.write("t", 5)
+    after = sim_disk(bench).crashed(bench.loop.rng)
+    again = Bench(bench.loop, after, "data/logs")
+    again.store = bench.store
+    await again.start()
+    assert len(again.partitions) == 3
+    assert again.get("t").log.end_offset == 5
+    await again.stop()
 
 
 @run_with(on_bench)

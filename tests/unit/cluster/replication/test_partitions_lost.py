@@ -182,37 +182,33 @@ async def test_lost_replica_serves_again_when_its_loss_is_accepted(
     await again.stop()
 
 
-def test_many_lost_replicas_are_logged_in_one_line(
-    caplog: pytest.LogCaptureFixture,
+@run_with(on_bench)
+async def test_many_lost_replicas_are_logged_in_one_line(
+    bench: Bench, *, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t", 30)
-        await bench.create("u")
-        await bench.partitions.save_watermarks()
-        await bench.stop()
-        disk_of(bench).remove_path("data/logs")
-        later = Bench(bench.loop, bench.disk, bench.root)
-        later.store = bench.store
-        caplog.clear()
-        await later.start(None)
-        (line,) = told()
-        assert line.startswith("31 replicas are offline: t-0, t-1, ")
-        assert "t-9 and 21 more. The reason of the first: " in line
-        assert "accept-loss --all --data data" in line
-        for index in range(30):
-            accepted_losses.ask(bench.disk, "data", name_of(later, "t", index))
-        await asyncio.sleep(2 * RETRY_SECONDS)
-        assert all(
-            one.log.offline is None for one in later.partitions.replicas() if one.topic == "t"
-        )
-        (line,) = told(logging.WARNING)
-        assert "and 20 more: they continue without it" in line
-        await later.stop()
-
     def told(level: int = logging.ERROR) -> list[str]:
         return [one.getMessage() for one in caplog.records if one.levelno == level]
 
-    on_bench(check)
+    await bench.create("t", 30)
+    await bench.create("u")
+    await bench.partitions.save_watermarks()
+    await bench.stop()
+    disk_of(bench).remove_path("data/logs")
+    later = Bench(bench.loop, bench.disk, bench.root)
+    later.store = bench.store
+    caplog.clear()
+    await later.start(None)
+    (line,) = told()
+    assert line.startswith("31 replicas are offline: t-0, t-1, ")
+    assert "t-9 and 21 more. The reason of the first: " in line
+    assert "accept-loss --all --data data" in line
+    for index in range(30):
+        accepted_losses.ask(bench.disk, "data", name_of(later, "t", index))
+    await asyncio.sleep(2 * RETRY_SECONDS)
+    assert all(one.log.offline is None for one in later.partitions.replicas() if one.topic == "t")
+    (line,) = told(logging.WARNING)
+    assert "and 20 more: they continue without it" in line
+    await later.stop()
 
 
 @run_with(on_bench)

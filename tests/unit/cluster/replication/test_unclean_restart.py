@@ -63,23 +63,21 @@ async def test_withdrawal_of_a_new_directory_keeps_nothing(loop: SimLoop) -> Non
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_withdrawal_is_retried_until_the_store_has_applied_it(seed: int) -> None:
-    async def main(loop: SimLoop) -> None:
-        etcd = SimEtcd(loop.seed)
-        store = SimStore(etcd)
-        await register(store, 2, 3)
-        await create(store, "shared", *[initial_record((1, 2, 3))] * 150)
-        etcd.unknown_ratio, etcd.timeout_s = 0.5, 0.5
-        etcd.down = True
-        loop.call_later(20, setattr, etcd, "down", False)
-        await unclean_restart.withdraw_unclean(store, BrokerConfigs(), 1)
-        assert loop.time() >= 20
-        etcd.unknown_ratio = 0.0
-        assert all(1 not in record.isr for record in await states(store, "shared"))
-        await asyncio.sleep(20)
-        assert all(1 not in record.isr for record in await states(store, "shared"))
-
-    run(main, seed)
+@run_with(run, fixtures=["seed"])
+async def test_withdrawal_is_retried_until_the_store_has_applied_it(loop: SimLoop) -> None:
+    etcd = SimEtcd(loop.seed)
+    store = SimStore(etcd)
+    await register(store, 2, 3)
+    await create(store, "shared", *[initial_record((1, 2, 3))] * 150)
+    etcd.unknown_ratio, etcd.timeout_s = 0.5, 0.5
+    etcd.down = True
+    loop.call_later(20, setattr, etcd, "down", False)
+    await unclean_restart.withdraw_unclean(store, BrokerConfigs(), 1)
+    assert loop.time() >= 20
+    etcd.unknown_ratio = 0.0
+    assert all(1 not in record.isr for record in await states(store, "shared"))
+    await asyncio.sleep(20)
+    assert all(1 not in record.isr for record in await states(store, "shared"))
 
 
 @run_with(run)

@@ -126,40 +126,39 @@ async def test_dirtiest_log_is_compacted_first() -> None:
     running.cancel()
 
 
-def test_log_under_constant_writes_does_not_starve_another(
-    monkeypatch: pytest.MonkeyPatch,
+@run_with(on_bench)
+async def test_log_under_constant_writes_does_not_starve_another(
+    *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def always_due(self: Partition) -> None:
         await asyncio.get_running_loop().create_future()
 
-    async def story() -> None:
-        bench = Bench(COMPACT, count=2)
-        await bench.fill(40)
-        monkeypatch.setattr(Partition, "flushed", always_due)
-        running = asyncio.ensure_future(bench.compactor.run())
-        await asyncio.sleep(100)
-        assert (bench.compactor.compactions, bench.compactor.running) == (2, 0)
-        running.cancel()
-        await asyncio.wait([running])
-
-    on_bench(story)
+    bench = Bench(COMPACT, count=2)
+    await bench.fill(40)
+    monkeypatch.setattr(Partition, "flushed", always_due)
+    running = asyncio.ensure_future(bench.compactor.run())
+    await asyncio.sleep(100)
+    assert (bench.compactor.compactions, bench.compactor.running) == (2, 0)
+    running.cancel()
+    await asyncio.wait([running])
 
 
 @pytest.mark.parametrize(("threads", "at_once"), [("0", 0), ("2", 2), ("4", 4), ("100", 8)])
-def test_concurrent_compactions_are_limited_by_the_config(threads: str, at_once: int) -> None:
-    async def story() -> None:
-        bench = Bench(COMPACT, count=10, cleaning_s=LONG_S, log_cleaner_threads=threads)
-        await bench.fill(10)
-        await bench.compactor.run_round()
-        await bench.compactor.run_round()
-        assert bench.compactor.running == len(compacting(bench)) == at_once
-        assert bench.compactor.waiting == 10 - at_once
-        await asyncio.sleep(1)
-        assert len(bench.cleaning_workers.given) == at_once
-        assert sum(plan.keys_max for plan in bench.cleaning_workers.given) <= KEYS_MAX
-
+@run_with(on_bench)
+async def test_concurrent_compactions_are_limited_by_the_config(
+    *, threads: str, at_once: int
+) -> None:
     assert COMPACTIONS_MAX == 8
-    on_bench(story)
+
+    bench = Bench(COMPACT, count=10, cleaning_s=LONG_S, log_cleaner_threads=threads)
+    await bench.fill(10)
+    await bench.compactor.run_round()
+    await bench.compactor.run_round()
+    assert bench.compactor.running == len(compacting(bench)) == at_once
+    assert bench.compactor.waiting == 10 - at_once
+    await asyncio.sleep(1)
+    assert len(bench.cleaning_workers.given) == at_once
+    assert sum(plan.keys_max for plan in bench.cleaning_workers.given) <= KEYS_MAX
 
 
 @run_with(on_bench)

@@ -21,7 +21,7 @@ from penstock.log.log import Log, LogConfig
 from penstock.wire.records import Record, check_batch, encode, read_header
 from simulation.clock import SimClock
 from simulation.disk import Fault, SimDisk
-from simulation.loop import SimLoop
+from simulation.loop import SimLoop, run
 from simulation.workers import SimWorkers
 from tests.run_with import run_with
 from tests.unit.broker.api.harness import Node, on_node
@@ -160,27 +160,25 @@ def names(bench: Bench, ending: str) -> list[str]:
     return [name for name in bench.disk.listdir(PATH) if name.endswith(ending)]
 
 
-def test_retention_never_touches_the_disk_on_the_event_loop() -> None:
-    async def story() -> None:
-        bench = Bench(BY_SIZE)
-        await bench.fill(40)
-        files = len(names(bench, ".log"))
-        bench.watch()
-        await bench.housekeeping._retain_all()
-        assert not bench.housekeeping._removals, "its queues may not have said what they wait for"
-        await bench.housekeeping._retain_all()
-        await bench.housekeeping._purge()
-        assert len(names(bench, ".log")) == files, "the start offset is not durable yet"
-        await bench.flusher.drain()
-        await bench.housekeeping._purge()
-        await bench.housekeeping._purge()
-        assert bench.on_loop == []
-        assert bench.log.start_offset > 0
-        assert len(names(bench, ".log")) == len(bench.log.segments) < files
-        assert names(bench, ".deleted") == []
-        assert bench.housekeeping._removals == []
-
-    SimLoop(1).run(story())
+@run_with(run, 1)
+async def test_retention_never_touches_the_disk_on_the_event_loop(loop: SimLoop) -> None:
+    bench = Bench(BY_SIZE)
+    await bench.fill(40)
+    files = len(names(bench, ".log"))
+    bench.watch()
+    await bench.housekeeping._retain_all()
+    assert not bench.housekeeping._removals, "its queues may not have said what they wait for"
+    await bench.housekeeping._retain_all()
+    await bench.housekeeping._purge()
+    assert len(names(bench, ".log")) == files, "the start offset is not durable yet"
+    await bench.flusher.drain()
+    await bench.housekeeping._purge()
+    await bench.housekeeping._purge()
+    assert bench.on_loop == []
+    assert bench.log.start_offset > 0
+    assert len(names(bench, ".log")) == len(bench.log.segments) < files
+    assert names(bench, ".deleted") == []
+    assert bench.housekeeping._removals == []
 
 
 # -- on a node, round after round --------------------------------------------------------------
@@ -291,15 +289,16 @@ async def test_writes_slow_down_at_the_first_watermark_and_stop_at_the_second(
     assert not pressure.is_on
 
 
-def test_watermarks_of_100_percent_are_disabled() -> None:
-    async def check(kept: Kept) -> None:
-        disk = kept.node.disk
-        disk.capacity_bytes = disk.used_bytes
-        await asyncio.sleep(2)
-        assert not kept.node.ctx.partitions.pressure.is_on
-
-    off = {f"disk_watermark_{what}_percent": "100" for what in ("slow", "refuse")}
-    on_kept(check, disk_reserve_bytes="0", **off)
+@run_with(
+    on_kept,
+    disk_reserve_bytes="0",
+    **{f"disk_watermark_{what}_percent": "100" for what in ("slow", "refuse")},
+)
+async def test_watermarks_of_100_percent_are_disabled(kept: Kept) -> None:
+    disk = kept.node.disk
+    disk.capacity_bytes = disk.used_bytes
+    await asyncio.sleep(2)
+    assert not kept.node.ctx.partitions.pressure.is_on
 
 
 # -- retention --------------------------------------------------------------------------------

@@ -159,8 +159,9 @@ def test_invalid_batches_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
     assert "t-0 has no records at 2" in caplog.text
 
 
-def test_large_batches_are_not_decompressed_on_the_event_loop(
-    monkeypatch: pytest.MonkeyPatch,
+@run_with(on_node, configs=CONFIGS)
+async def test_large_batches_are_not_decompressed_on_the_event_loop(
+    node: Node, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_loop: list[int] = []
 
@@ -171,13 +172,10 @@ def test_large_batches_are_not_decompressed_on_the_event_loop(
 
     monkeypatch.setattr(log_feed, "decode", watched)
 
-    async def test(node: Node) -> None:
-        here = await world(node, 1)
-        await pack(node, 100, 20 << 20, 100)
-        await asyncio.sleep(0.1)
-        taking = Taking(count=100)
-        here.queue.take(taking)
-        assert taking.offsets == [0, 1, 2, 3]
-        assert max(on_loop) <= 1 << 20
-
-    on_node(test, configs=CONFIGS)
+    here = await world(node, 1)
+    await pack(node, 100, 20 << 20, 100)
+    await asyncio.sleep(0.1)
+    taking = Taking(count=100)
+    here.queue.take(taking)
+    assert taking.offsets == [0, 1, 2, 3]
+    assert max(on_loop) <= 1 << 20

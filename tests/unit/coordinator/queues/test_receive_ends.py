@@ -15,6 +15,8 @@ import uvloop
 
 from penstock.broker.server.connection import ReadPause
 from penstock.coordinator.queues.receive import ReceiveRequest, take
+from tests.run_with import run_with
+from tests.unit.broker.server.loops import in_loop
 
 if TYPE_CHECKING:
     from penstock.coordinator.queues.open_queues import QueueCoordinator
@@ -42,24 +44,20 @@ async def in_time(work: list[asyncio.Task[object]]) -> int:
     return len(late)
 
 
-def test_every_wait_for_records_ends(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+@run_with(in_loop, fixtures=["new_loop"])
+async def test_every_wait_for_records_ends() -> None:
     nowhere = cast("QueueCoordinator", None)  # No queue is asked.
 
     async def poll(after_ms: int, wait_ms: int) -> object:
         await asyncio.sleep(after_ms / 7_000)
         return await take(nowhere, [], ReceiveRequest("a", 1, 1000, wait_ms=wait_ms))
 
-    async def test() -> int:
-        polls = (poll(at % 400, wait_ms) for at, wait_ms in enumerate(waits_ms()))
-        return await in_time([asyncio.ensure_future(one) for one in polls])
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        assert runner.run(test()) == 0
+    polls = (poll(at % 400, wait_ms) for at, wait_ms in enumerate(waits_ms()))
+    assert await in_time([asyncio.ensure_future(one) for one in polls]) == 0
 
 
-def test_every_pause_of_a_connection_ends(
-    new_loop: Callable[[], asyncio.AbstractEventLoop],
-) -> None:
+@run_with(in_loop, fixtures=["new_loop"])
+async def test_every_pause_of_a_connection_ends() -> None:
     async def pause(after_ms: int, wait_ms: int) -> object:
         await asyncio.sleep(after_ms / 7_000)
         over = asyncio.Event()
@@ -68,9 +66,5 @@ def test_every_pause_of_a_connection_ends(
         muting.extend(wait_ms / 1000)
         return await over.wait()
 
-    async def test() -> int:
-        pauses = (pause(at % 400, wait_ms) for at, wait_ms in enumerate(waits_ms()))
-        return await in_time([asyncio.ensure_future(one) for one in pauses])
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        assert runner.run(test()) == 0
+    pauses = (pause(at % 400, wait_ms) for at, wait_ms in enumerate(waits_ms()))
+    assert await in_time([asyncio.ensure_future(one) for one in pauses]) == 0

@@ -107,19 +107,19 @@ async def test_decisions_of_one_turn_are_appended_as_one_batch(node: Node) -> No
     assert replies == [1, 1, 2, 2]
 
 
-def test_large_turn_is_appended_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+@run_with(on_node, configs=FEW)
+async def test_large_turn_is_appended_in_parts(
+    node: Node, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shard_runtime, "BATCH_BYTES", 4)
 
-    async def test(node: Node) -> None:
-        runtime = (await host_on(node)).runtime(0)
-        replies: Replies = []
-        for _ in range(5):
-            count(runtime, b"a", replies)
-        await asyncio.sleep(A_WHILE_S)
-        assert batches_of(runtime) == [2, 2, 1]
-        assert replies == [1, 2, 3, 4, 5]
-
-    on_node(test, configs=FEW)
+    runtime = (await host_on(node)).runtime(0)
+    replies: Replies = []
+    for _ in range(5):
+        count(runtime, b"a", replies)
+    await asyncio.sleep(A_WHILE_S)
+    assert batches_of(runtime) == [2, 2, 1]
+    assert replies == [1, 2, 3, 4, 5]
 
 
 @run_with(on_node, configs=FEW)
@@ -294,22 +294,20 @@ async def test_effects_wait_for_their_records(node: Node) -> None:
     assert seen == [1]
 
 
-def test_waiting_calls_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+@run_with(on_node, configs=FEW)
+async def test_waiting_calls_are_limited(node: Node, *, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_runtime, "WAITING_MAX", 3)
 
-    async def test(node: Node) -> None:
-        runtime = (await host_on(node)).runtime(0)
-        replies: Replies = []
-        for _ in range(3):
-            count(runtime, b"a", replies)
-        with pytest.raises(Refused) as refused:
-            count(runtime, b"a", replies)
-        assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert runtime.require().counts == {b"a": 3}
-        await asyncio.sleep(A_WHILE_S)
+    runtime = (await host_on(node)).runtime(0)
+    replies: Replies = []
+    for _ in range(3):
         count(runtime, b"a", replies)
-
-    on_node(test, configs=FEW)
+    with pytest.raises(Refused) as refused:
+        count(runtime, b"a", replies)
+    assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert runtime.require().counts == {b"a": 3}
+    await asyncio.sleep(A_WHILE_S)
+    count(runtime, b"a", replies)
 
 
 @run_with(on_node, configs=FEW)

@@ -101,51 +101,51 @@ async def test_body_limit_follows_the_largest_message_size(web: Web) -> None:
     assert answer.status == 200
 
 
-def test_bodies_above_the_total_limit_get_503(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def small_total_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_limits, "BODIES_BYTES_MAX", 100)
 
-    async def test(web: Web) -> None:
-        assert web.limit.shares.take("somebody", 100)
-        answer = await web.post("/topics/t/messages", {"payload": "x" * 200})
-        assert answer.status == 503
-        assert answer.headers["retry-after"] == "1"
-        web.limit.shares.give("somebody", 100)
-        assert (await web.post("/topics/t/messages", {"payload": "x"})).status == 200
-        assert web.limit.shares.taken == 0
 
-    on_web(test)
+@pytest.mark.usefixtures("small_total_limit")
+@run_with(on_web)
+async def test_bodies_above_the_total_limit_get_503(web: Web) -> None:
+    assert web.limit.shares.take("somebody", 100)
+    answer = await web.post("/topics/t/messages", {"payload": "x" * 200})
+    assert answer.status == 503
+    assert answer.headers["retry-after"] == "1"
+    web.limit.shares.give("somebody", 100)
+    assert (await web.post("/topics/t/messages", {"payload": "x"})).status == 200
+    assert web.limit.shares.taken == 0
 
 
-def test_one_sender_cannot_use_the_total_limit_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def small_sender_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_limits, "HOLDER_BYTES_MAX", 100)
 
-    async def test(web: Web) -> None:
-        web.who = "User:ann"
-        assert web.limit.shares.take(web.who, web.limit.bytes_max), (
-            "stands for a body being received"
-        )
-        assert (await web.post("/topics/t/messages", {"payload": "x"})).status == 503
-        web.who = "User:bob"
-        assert (await web.post("/topics/t/messages", {"payload": "x"})).status == 200
-        web.limit.shares.give("User:ann", web.limit.bytes_max)
-        web.who = "User:ann"
-        assert (await web.post("/topics/t/messages", {"payload": "x"})).status == 200
-        assert web.limit.shares.taken == 0
 
-    on_web(test)
+@pytest.mark.usefixtures("small_sender_limit")
+@run_with(on_web)
+async def test_one_sender_cannot_use_the_total_limit_alone(web: Web) -> None:
+    web.who = "User:ann"
+    assert web.limit.shares.take(web.who, web.limit.bytes_max), "stands for a body being received"
+    assert (await web.post("/topics/t/messages", {"payload": "x"})).status == 503
+    web.who = "User:bob"
+    assert (await web.post("/topics/t/messages", {"payload": "x"})).status == 200
+    web.limit.shares.give("User:ann", web.limit.bytes_max)
+    web.who = "User:ann"
+    assert (await web.post("/topics/t/messages", {"payload": "x"})).status == 200
+    assert web.limit.shares.taken == 0
 
 
-def test_anonymous_bodies_leave_capacity_for_authenticated_ones(
-    monkeypatch: pytest.MonkeyPatch,
+@run_with(on_web)
+async def test_anonymous_bodies_leave_capacity_for_authenticated_ones(
+    web: Web, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_limits, "ANONYMOUS_BYTES_MAX", 100)
 
-    async def test(web: Web) -> None:
-        web.node.rights.is_on = True
-        body = {"payload": "x" * 200}
-        assert (await web.post("/topics/t/messages", body)).status == 503
-        web.who = "User:ann"
-        assert (await web.post("/topics/t/messages", body)).status == 200
-        assert (web.limit.shares.taken, web.limit.anonymous_bytes) == (0, 0)
-
-    on_web(test)
+    web.node.rights.is_on = True
+    body = {"payload": "x" * 200}
+    assert (await web.post("/topics/t/messages", body)).status == 503
+    web.who = "User:ann"
+    assert (await web.post("/topics/t/messages", body)).status == 200
+    assert (web.limit.shares.taken, web.limit.anonymous_bytes) == (0, 0)

@@ -52,19 +52,19 @@ def with_port(
     ],
 )
 @pytest.mark.parametrize("is_guarded", [False, True])
-def test_cross_site_request_is_refused(headers: dict[str, str], is_guarded: bool) -> None:
-    async def test(ask: Ask, node: Node) -> None:
-        for method, path in (
-            ("POST", "/"),
-            ("POST", "/topics/t/messages"),
-            ("GET", "/topics/t/poll"),
-            ("POST", "/console/api/login"),
-            ("GET", "/console/api/overview"),
-            ("POST", "/docs"),
-        ):
-            assert await ask(method, path, headers) == 403, (method, path)
-
-    with_port(test, is_guarded=is_guarded)
+@run_with(with_port, fixtures=["is_guarded"])
+async def test_cross_site_request_is_refused(
+    ask: Ask, node: Node, *, headers: dict[str, str]
+) -> None:
+    for method, path in (
+        ("POST", "/"),
+        ("POST", "/topics/t/messages"),
+        ("GET", "/topics/t/poll"),
+        ("POST", "/console/api/login"),
+        ("GET", "/console/api/overview"),
+        ("POST", "/docs"),
+    ):
+        assert await ask(method, path, headers) == 403, (method, path)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from uvicorn.server import ServerState
 
 from penstock.gateway.http.connection_limits import ConnectionLimiter
 from penstock.gateway.http.protocol import BoundedProtocol
+from tests.run_with import run_with
 
 H2C = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
 HEAD = b"POST /a%20b?c=d HTTP/1.1\r\nhost: x\r\n"
@@ -32,7 +33,7 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": answer})
 
 
-def serve(app: ASGIApp, scene: Callable[[int], Awaitable[None]]) -> None:
+def serve(scene: Callable[[int], Awaitable[None]], app: ASGIApp) -> None:
     async def main() -> None:
         config = Config(
             app, http=BoundedProtocol, lifespan="off", log_config=None, access_log=False
@@ -81,39 +82,35 @@ async def send(port: int, *pieces: bytes, answers: int = 1) -> bytes:
     ids=["length", "chunked", "expect"],
 )
 @pytest.mark.parametrize("step", [1, 7, 10_000])
-def test_upgrade_request_keeps_its_body(more: bytes, body: bytes, step: int) -> None:
-    async def scene(port: int) -> None:
-        raw = HEAD + H2C + more + b"\r\n" + body
-        said = await send(port, *(raw[at : at + step] for at in range(0, len(raw), step)))
-        assert b"HTTP/1.1 200" in said
-        assert b"POST /a b c=d|" in said
-        assert said.endswith(b"|hello.")
-        assert b"upgrade" not in said
-        assert b"http2-settings" not in said
+@run_with(serve, echo)
+async def test_upgrade_request_keeps_its_body(
+    port: int, *, more: bytes, body: bytes, step: int
+) -> None:
+    raw = HEAD + H2C + more + b"\r\n" + body
+    said = await send(port, *(raw[at : at + step] for at in range(0, len(raw), step)))
+    assert b"HTTP/1.1 200" in said
+    assert b"POST /a b c=d|" in said
+    assert said.endswith(b"|hello.")
+    assert b"upgrade" not in said
+    assert b"http2-settings" not in said
 
-    serve(echo, scene)
 
-
-def test_requests_pipelined_after_an_upgrade_are_served() -> None:
-    async def scene(port: int) -> None:
-        one = HEAD + H2C + b"content-length: 5\r\n\r\nhello"
-        other = b"GET / HTTP/1.1\r\nhost: x\r\n" + H2C + b"\r\n"
-        said = await send(port, one + other + one, answers=3)
-        assert said.count(b"HTTP/1.1 200") == 3
-        assert said.count(b"|hello.") == 2
-
-    serve(echo, scene)
+@run_with(serve, echo)
+async def test_requests_pipelined_after_an_upgrade_are_served(port: int) -> None:
+    one = HEAD + H2C + b"content-length: 5\r\n\r\nhello"
+    other = b"GET / HTTP/1.1\r\nhost: x\r\n" + H2C + b"\r\n"
+    said = await send(port, one + other + one, answers=3)
+    assert said.count(b"HTTP/1.1 200") == 3
+    assert said.count(b"|hello.") == 2
 
 
 @pytest.mark.parametrize("target", [b"/%ff", b"/x?group=%ff", b"/x?%c3=1", b"/%ed%a0%80"])
-def test_target_that_is_not_utf8_gets_400_before_routing(target: bytes) -> None:
-    async def scene(port: int) -> None:
-        said = await send(port, b"GET " + target + b" HTTP/1.1\r\nhost: x\r\n\r\n")
-        assert said.startswith(b"HTTP/1.1 400")
-        assert b"UTF-8" in said
-        assert (await send(port, HEAD + b"content-length: 0\r\n\r\n")).startswith(b"HTTP/1.1 200")
-
-    serve(echo, scene)
+@run_with(serve, echo)
+async def test_target_that_is_not_utf8_gets_400_before_routing(port: int, *, target: bytes) -> None:
+    said = await send(port, b"GET " + target + b" HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert said.startswith(b"HTTP/1.1 400")
+    assert b"UTF-8" in said
+    assert (await send(port, HEAD + b"content-length: 0\r\n\r\n")).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("is_streaming", [False, True])
@@ -138,7 +135,7 @@ def test_disconnect_is_not_logged(caplog: pytest.LogCaptureFixture, is_streaming
             writer.transport.abort()
 
     with caplog.at_level(logging.INFO):
-        serve(slow, scene)
+        serve(scene, slow)
     assert [one.getMessage() for one in caplog.records] == []
 
 
@@ -160,4 +157,4 @@ def test_running_request_is_notified_of_the_disconnect(count: int) -> None:
         async with asyncio.timeout(60):
             await told.wait()
 
-    serve(waiting, scene)
+    serve(scene, waiting)

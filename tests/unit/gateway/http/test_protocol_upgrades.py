@@ -28,7 +28,7 @@ NEXT = b"GET /next HTTP/1.1\r\nhost: h\r\n\r\n"
 
 
 def serve_echo(
-    monkeypatch: pytest.MonkeyPatch, scene: Callable[[HttpServer], Awaitable[None]]
+    scene: Callable[[HttpServer], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def echo(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -61,54 +61,48 @@ async def answer_of(reader: asyncio.StreamReader) -> dict[str, Any]:
     ("framing", "body"), [(LENGTH, BODY), (CHUNKED, CHUNKS)], ids=["length", "chunked"]
 )
 @pytest.mark.parametrize("step", [0, 1, 7, 64])
-def test_body_of_an_upgrade_request_arrives(
-    monkeypatch: pytest.MonkeyPatch, offer: bytes, framing: bytes, body: bytes, step: int
+@run_with(serve_echo, fixtures=["monkeypatch"])
+async def test_body_of_an_upgrade_request_arrives(
+    server: HttpServer, *, offer: bytes, framing: bytes, body: bytes, step: int
 ) -> None:
     raw = post(framing, offer) + body
 
-    async def scene(server: HttpServer) -> None:
-        async with connect(server) as (reader, writer):
-            for cut in range(0, len(raw), step or len(raw)):
-                writer.write(raw[cut : cut + (step or len(raw))])
-                await writer.drain()
-                await asyncio.sleep(0)
-            answer = await answer_of(reader)
-            assert answer["asked"] == "POST /topics/t?a=b"
-            assert answer["body"] == BODY.decode()
-            assert answer["headers"]["host"] == "h"
-            assert "upgrade" not in answer["headers"]
-            writer.write(NEXT)
+    async with connect(server) as (reader, writer):
+        for cut in range(0, len(raw), step or len(raw)):
+            writer.write(raw[cut : cut + (step or len(raw))])
+            await writer.drain()
+            await asyncio.sleep(0)
+        answer = await answer_of(reader)
+        assert answer["asked"] == "POST /topics/t?a=b"
+        assert answer["body"] == BODY.decode()
+        assert answer["headers"]["host"] == "h"
+        assert "upgrade" not in answer["headers"]
+        writer.write(NEXT)
+        answer = await answer_of(reader)
+        assert (answer["asked"], answer["body"]) == ("GET /next?", "")
+
+
+@run_with(serve_echo, fixtures=["monkeypatch"])
+async def test_late_body_of_an_upgrade_request_arrives(server: HttpServer) -> None:
+    async with connect(server) as (reader, writer):
+        writer.write(post(LENGTH + b"expect: 100-continue\r\n"))
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(BODY[:9])
+        await asyncio.sleep(0.01)
+        writer.write(BODY[9:])
+        assert (await answer_of(reader))["body"] == BODY.decode()
+
+
+@run_with(serve_echo, fixtures=["monkeypatch"])
+async def test_requests_pipelined_after_an_upgrade_are_answered_in_order(
+    server: HttpServer,
+) -> None:
+    async with connect(server) as (reader, writer):
+        writer.write((post() + BODY + NEXT) * 3 + post(CHUNKED, WEBSOCKET) + CHUNKS + NEXT)
+        for _ in range(4):
+            assert (await answer_of(reader))["body"] == BODY.decode()
             answer = await answer_of(reader)
             assert (answer["asked"], answer["body"]) == ("GET /next?", "")
-
-    serve_echo(monkeypatch, scene)
-
-
-def test_late_body_of_an_upgrade_request_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(server: HttpServer) -> None:
-        async with connect(server) as (reader, writer):
-            writer.write(post(LENGTH + b"expect: 100-continue\r\n"))
-            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-            writer.write(BODY[:9])
-            await asyncio.sleep(0.01)
-            writer.write(BODY[9:])
-            assert (await answer_of(reader))["body"] == BODY.decode()
-
-    serve_echo(monkeypatch, scene)
-
-
-def test_requests_pipelined_after_an_upgrade_are_answered_in_order(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def scene(server: HttpServer) -> None:
-        async with connect(server) as (reader, writer):
-            writer.write((post() + BODY + NEXT) * 3 + post(CHUNKED, WEBSOCKET) + CHUNKS + NEXT)
-            for _ in range(4):
-                assert (await answer_of(reader))["body"] == BODY.decode()
-                answer = await answer_of(reader)
-                assert (answer["asked"], answer["body"]) == ("GET /next?", "")
-
-    serve_echo(monkeypatch, scene)
 
 
 @pytest.mark.parametrize("offer", ["upgrade: h2c", "upgrade: websocket"])
@@ -140,14 +134,14 @@ async def test_upgrade_requests_are_subject_to_limits(
     assert (await get(server, "/healthz"))[0] == 200
 
 
-def test_head_after_an_upgrade_request_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+@run_with(serve_echo, fixtures=["monkeypatch"])
+async def test_head_after_an_upgrade_request_has_a_deadline(
+    server: HttpServer, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "HEAD_TIMEOUT_S", 0.05)
 
-    async def scene(server: HttpServer) -> None:
-        async with connect(server) as (reader, writer):
-            writer.write(post() + BODY + b"GET /next HT")
-            assert (await answer_of(reader))["body"] == BODY.decode()
-            with contextlib.suppress(ConnectionResetError):
-                assert await reader.read() == b""
-
-    serve_echo(monkeypatch, scene)
+    async with connect(server) as (reader, writer):
+        writer.write(post() + BODY + b"GET /next HT")
+        assert (await answer_of(reader))["body"] == BODY.decode()
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""

@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import functools
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from starlette.responses import Response
@@ -15,6 +16,7 @@ from penstock.gateway.http.problems import PRINCIPAL
 from penstock.gateway.http.protocol import CONNECTION, BoundedProtocol, ResponseBudget
 from penstock.gateway.http.request_io import WaitingRequests
 from penstock.gateway.http.server_sent_events import EventStream
+from tests.run_with import run_with
 from tests.unit.gateway.http.test_protocol import serve
 
 BODY = b"x" * (4 << 20)
@@ -76,6 +78,12 @@ async def large(scope: Scope, receive: Receive, send: Send) -> None:
     await Response(BODY)(scope, receive, send)
 
 
+def on_site(scene: Callable[[Site, int], Awaitable[None]], share: int = HOLDER_MAX) -> None:
+    """Runs a test with large responses and the port that serves them."""
+    site = Site(large, share=share)
+    serve(functools.partial(scene, site), site)
+
+
 async def head_of(peer: socket.socket) -> bytes:
     return (await asyncio.get_running_loop().sock_recv(peer, 12))[:12]
 
@@ -88,84 +96,70 @@ async def read_all(peer: socket.socket, count: int) -> int:
     return size
 
 
-def test_unread_responses_are_limited_per_holder_and_in_all() -> None:
-    site = Site(large)
-
-    async def scene(port: int) -> None:
-        for user in ("User:ann", "User:bob", "User:cyd"):
-            peers = [await site.ask(port, user) for _ in range(PEERS)]
-            heads = [await head_of(peer) for peer in peers]
-            assert heads.count(STATUSES[0]) <= HOLDER_MAX // len(BODY)
-            assert heads.count(STATUSES[0]) + heads.count(STATUSES[1]) == PEERS
-            assert site.answers.shares.held(user) <= HOLDER_MAX
-        assert 0 < site.answers.shares.taken <= BYTES_MAX
-        each = protocol.WRITE_BUFFER_BYTES + protocol.PIECE_BYTES + 1024
-        assert site.kept() <= 3 * PEERS * each
-        site.disconnect()
-        await site.until(lambda: site.answers.shares.taken == 0)
-
-    serve(site, scene)
+@run_with(on_site)
+async def test_unread_responses_are_limited_per_holder_and_in_all(site: Site, port: int) -> None:
+    for user in ("User:ann", "User:bob", "User:cyd"):
+        peers = [await site.ask(port, user) for _ in range(PEERS)]
+        heads = [await head_of(peer) for peer in peers]
+        assert heads.count(STATUSES[0]) <= HOLDER_MAX // len(BODY)
+        assert heads.count(STATUSES[0]) + heads.count(STATUSES[1]) == PEERS
+        assert site.answers.shares.held(user) <= HOLDER_MAX
+    assert 0 < site.answers.shares.taken <= BYTES_MAX
+    each = protocol.WRITE_BUFFER_BYTES + protocol.PIECE_BYTES + 1024
+    assert site.kept() <= 3 * PEERS * each
+    site.disconnect()
+    await site.until(lambda: site.answers.shares.taken == 0)
 
 
-def test_reading_client_is_served_while_others_do_not_read() -> None:
-    site = Site(large)
-
-    async def scene(port: int) -> None:
-        for _ in range(PEERS):
-            await site.ask(port, "User:ann")
-        await site.until(lambda: site.asked == PEERS)
-        for _ in range(3):
-            peer = await site.ask(port, "User:bob")
-            assert await read_all(peer, len(BODY)) >= len(BODY)
-        site.disconnect()
-
-    serve(site, scene)
-
-
-def test_anonymous_clients_share_the_limit_of_their_address() -> None:
-    site = Site(large, share=len(BODY) * 2)
-
-    async def scene(port: int) -> None:
-        peers = [await site.ask(port) for _ in range(4)]
-        heads = sorted([await head_of(peer) for peer in peers])
-        assert heads == [STATUSES[0]] * 2 + [STATUSES[1]] * 2
-        assert site.answers.shares.held("127.0.0.1") == 2 * len(BODY)
-        site.disconnect()
-
-    serve(site, scene)
-
-
-def test_stalled_response_is_dropped_for_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "GRACE_SECONDS", 0.0)
-    site = Site(large, share=len(BODY))
-
-    async def scene(port: int) -> None:
-        await site.ask(port)
-        await site.until(lambda: any(one.paused_at is not None for one in site.connections))
-        peer = await site.ask(port)
+@run_with(on_site)
+async def test_reading_client_is_served_while_others_do_not_read(site: Site, port: int) -> None:
+    for _ in range(PEERS):
+        await site.ask(port, "User:ann")
+    await site.until(lambda: site.asked == PEERS)
+    for _ in range(3):
+        peer = await site.ask(port, "User:bob")
         assert await read_all(peer, len(BODY)) >= len(BODY)
-        site.disconnect()
-
-    serve(site, scene)
+    site.disconnect()
 
 
-def test_client_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+@run_with(on_site, len(BODY) * 2)
+async def test_anonymous_clients_share_the_limit_of_their_address(site: Site, port: int) -> None:
+    peers = [await site.ask(port) for _ in range(4)]
+    heads = sorted([await head_of(peer) for peer in peers])
+    assert heads == [STATUSES[0]] * 2 + [STATUSES[1]] * 2
+    assert site.answers.shares.held("127.0.0.1") == 2 * len(BODY)
+    site.disconnect()
+
+
+@run_with(on_site, len(BODY))
+async def test_stalled_response_is_dropped_for_a_new_one(
+    site: Site, port: int, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "GRACE_SECONDS", 0.0)
+
+    await site.ask(port)
+    await site.until(lambda: any(one.paused_at is not None for one in site.connections))
+    peer = await site.ask(port)
+    assert await read_all(peer, len(BODY)) >= len(BODY)
+    site.disconnect()
+
+
+@run_with(on_site)
+async def test_client_that_reads_nothing_is_disconnected(
+    site: Site, port: int, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(protocol, "STALL_SECONDS", 0.05)
-    site = Site(large)
 
-    async def scene(port: int) -> None:
-        peer = await site.ask(port)
-        await site.until(
-            lambda: site.asked == 1 and all(one.transport.is_closing() for one in site.connections)
-        )
-        await site.until(lambda: site.answers.shares.taken == 0)
-        size = 0
-        with contextlib.suppress(ConnectionResetError):
-            size = await read_all(peer, len(BODY))
-        assert size < len(BODY)
-        site.disconnect()
-
-    serve(site, scene)
+    peer = await site.ask(port)
+    await site.until(
+        lambda: site.asked == 1 and all(one.transport.is_closing() for one in site.connections)
+    )
+    await site.until(lambda: site.answers.shares.taken == 0)
+    size = 0
+    with contextlib.suppress(ConnectionResetError):
+        size = await read_all(peer, len(BODY))
+    assert size < len(BODY)
+    site.disconnect()
 
 
 def test_unread_event_streams_end() -> None:
@@ -189,4 +183,4 @@ def test_unread_event_streams_end() -> None:
         site.disconnect()
         await site.until(lambda: site.answers.shares.taken == 0)
 
-    serve(site, scene)
+    serve(scene, site)

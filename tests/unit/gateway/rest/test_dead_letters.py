@@ -1,6 +1,7 @@
 """Dead letters over HTTP: list, show, count, redrive, purge."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.consumer import record_reader
@@ -72,17 +73,20 @@ async def test_invalid_requests_are_refused(web: Web) -> None:
     assert (await web.post("/dlq/t.dlq/redrive", {"erorr": "x"})).status == 422
 
 
-def test_redrive_to_a_topic_without_write_permission_is_refused() -> None:
-    async def test(web: Web) -> None:
-        await dead_letter(web, "a")
-        answer = await web.post("/dlq/t.dlq/redrive", {"to": "other"})
-        # Not 403, because the client is anonymous.
-        assert (answer.status, answer.code) == (401, "TOPIC_AUTHORIZATION_FAILED")
-        assert await depth(web, "t.dlq") == 1
-
+def without_write_permission(test: Callable[[Web], Awaitable[None]]) -> None:
+    """Runs a test as a user who may not write to the topic `other`."""
     rights = Rights()
     rights.deny(Operation.WRITE, ResourceType.TOPIC, "other")
     on_served(test, rights)
+
+
+@run_with(without_write_permission)
+async def test_redrive_to_a_topic_without_write_permission_is_refused(web: Web) -> None:
+    await dead_letter(web, "a")
+    answer = await web.post("/dlq/t.dlq/redrive", {"to": "other"})
+    # Not 403, because the client is anonymous.
+    assert (answer.status, answer.code) == (401, "TOPIC_AUTHORIZATION_FAILED")
+    assert await depth(web, "t.dlq") == 1
 
 
 @run_with(on_served)
@@ -115,21 +119,17 @@ async def test_cancelled_background_redrive_is_resumed_by_another(web: Web) -> N
     assert [one["payload"] for one in await web.poll(max=10)] == list("abcdef")
 
 
-def test_failed_background_redrive_reports_the_reason() -> None:
-    async def test(web: Web) -> None:
-        await dead_letter(web, "a")
-        path = "/dlq/t.dlq/redrive"
-        assert (await web.post(path, {"background": True, "limit": 0})).code == "INVALID_REQUEST"
-        begun = await web.post(path, {"background": True, "to": "other"})
-        path = f"/dlq/t.dlq/tasks/{begun.json['task']}"
-        while (now := (await web.get(path)).json)["status"] == "running":
-            await asyncio.sleep(0.05)
-        assert now["status"] == "failed"
-        assert "other" in now["reason"]
-
-    rights = Rights()
-    rights.deny(Operation.WRITE, ResourceType.TOPIC, "other")
-    on_served(test, rights)
+@run_with(without_write_permission)
+async def test_failed_background_redrive_reports_the_reason(web: Web) -> None:
+    await dead_letter(web, "a")
+    path = "/dlq/t.dlq/redrive"
+    assert (await web.post(path, {"background": True, "limit": 0})).code == "INVALID_REQUEST"
+    begun = await web.post(path, {"background": True, "to": "other"})
+    path = f"/dlq/t.dlq/tasks/{begun.json['task']}"
+    while (now := (await web.get(path)).json)["status"] == "running":
+        await asyncio.sleep(0.05)
+    assert now["status"] == "failed"
+    assert "other" in now["reason"]
 
 
 @run_with(on_served)

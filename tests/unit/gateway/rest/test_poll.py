@@ -57,33 +57,33 @@ async def test_long_poll_without_messages_ends_empty(web: Web) -> None:
     assert 1.999 < asyncio.get_running_loop().time() - started < 2.5
 
 
-def test_empty_long_poll_reads_the_queue_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@run_with(on_web)
+async def test_empty_long_poll_reads_the_queue_once(
+    web: Web, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks = counted_looks(monkeypatch)
 
-    async def test(web: Web) -> None:
-        await web.publish("x")
-        await web.poll()
-        looks.clear()
-        assert await web.poll(wait_ms=2_000) == []
-        assert looks == ["g"]
-
-    on_web(test)
+    await web.publish("x")
+    await web.poll()
+    looks.clear()
+    assert await web.poll(wait_ms=2_000) == []
+    assert looks == ["g"]
 
 
-def test_woken_long_poll_reads_the_queue_at_most_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+@run_with(on_web)
+async def test_woken_long_poll_reads_the_queue_at_most_twice(
+    web: Web, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks = counted_looks(monkeypatch)
 
-    async def test(web: Web) -> None:
-        await web.publish("x")
-        await web.poll()
-        looks.clear()
-        request = web.begin("GET", "/topics/t/poll?group=g&wait_ms=60000")
-        await asyncio.sleep(5)
-        await web.publish("y")
-        assert len((await request.ended()).json["messages"]) == 1
-        assert len(looks) <= 2
-
-    on_web(test)
+    await web.publish("x")
+    await web.poll()
+    looks.clear()
+    request = web.begin("GET", "/topics/t/poll?group=g&wait_ms=60000")
+    await asyncio.sleep(5)
+    await web.publish("y")
+    assert len((await request.ended()).json["messages"]) == 1
+    assert len(looks) <= 2
 
 
 @run_with(on_web)

@@ -52,18 +52,18 @@ async def test_long_poll_ends_with_the_first_message_or_its_timeout(sdk: Sdk) ->
     assert round(loop.time() - start) == 10
 
 
-def test_empty_long_poll_reads_the_queue_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@run_with(with_sdk)
+async def test_empty_long_poll_reads_the_queue_once(
+    sdk: Sdk, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks = counted_looks(monkeypatch)
 
-    async def test(sdk: Sdk) -> None:
-        url = await sdk.create()
-        assert await sdk.bodies(url) == []
-        looks.clear()
-        assert await sdk.bodies(url, WaitTimeSeconds=3) == []
-        partitions = len(sdk.node.ctx.image.topics["jobs"].partitions)
-        assert looks == [DEFAULT_GROUP] * partitions
-
-    with_sdk(test)
+    url = await sdk.create()
+    assert await sdk.bodies(url) == []
+    looks.clear()
+    assert await sdk.bodies(url, WaitTimeSeconds=3) == []
+    partitions = len(sdk.node.ctx.image.topics["jobs"].partitions)
+    assert looks == [DEFAULT_GROUP] * partitions
 
 
 @run_with(with_sdk)

@@ -31,7 +31,14 @@ def config_of(path: Path, keys: str | None = OLD, **sets: str) -> NodeConfig:
     return NodeConfig(str(path / "data"), kafka_port=0, http_port=0, overrides=overrides)
 
 
-def with_node(config: NodeConfig, test: Callable[[Node], Awaitable[None]]) -> None:
+def with_node(
+    test: Callable[[Node], Awaitable[None]],
+    tmp_path: Path,
+    keys: str | None = OLD,
+    **overrides: str,
+) -> None:
+    config = config_of(tmp_path, keys, **overrides)
+
     async def main() -> None:
         await running(config, lambda node, _: test(node))
 
@@ -65,7 +72,7 @@ def contents(path: Path) -> dict[str, bytes]:
 def test_wrong_key_stops_the_start_and_changes_nothing(
     tmp_path: Path, keys: str | None, said: str
 ) -> None:
-    with_node(config_of(tmp_path), fill)
+    with_node(fill, tmp_path)
     before = contents(tmp_path / "data")
 
     async def start() -> None:
@@ -86,27 +93,23 @@ async def test_encryption_by_default_needs_a_key(*, tmp_path: Path) -> None:
         await Node(config).start()
 
 
-def test_topic_encryption_needs_a_key(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        with pytest.raises(Refused, match="needs a key"):
-            await create(node, encryption_enable="true")
-        await create(node)
-        edit = altering(Scope.TOPIC, [Alteration("encryption.enable", Op.SET, "true")])
-        with pytest.raises(Refused, match="needs a key"):
-            await config_changes.alter_topic(node.store, "t", with_key(edit, node.configs))
-
-    with_node(config_of(tmp_path, None), test)
+@run_with(with_node, keys=None, fixtures=["tmp_path"])
+async def test_topic_encryption_needs_a_key(node: Node) -> None:
+    with pytest.raises(Refused, match="needs a key"):
+        await create(node, encryption_enable="true")
+    await create(node)
+    edit = altering(Scope.TOPIC, [Alteration("encryption.enable", Op.SET, "true")])
+    with pytest.raises(Refused, match="needs a key"):
+        await config_changes.alter_topic(node.store, "t", with_key(edit, node.configs))
 
 
-def test_internal_topics_follow_the_default(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        await create(node)
-        assert append(node) == 1
-        assert node.ctx.admin.encryption is not None
-        assert node.ctx.admin.encryption.uses() == {OLD_ID: 1}
-        assert node.partitions.get("t", 0) is not None
-
-    with_node(config_of(tmp_path, **{"encryption.enable": "true"}), test)
+@run_with(with_node, **{"encryption.enable": "true"}, fixtures=["tmp_path"])
+async def test_internal_topics_follow_the_default(node: Node) -> None:
+    await create(node)
+    assert append(node) == 1
+    assert node.ctx.admin.encryption is not None
+    assert node.ctx.admin.encryption.uses() == {OLD_ID: 1}
+    assert node.partitions.get("t", 0) is not None
 
 
 def test_key_rotation_allows_removing_the_unused_old_key(
@@ -138,21 +141,19 @@ def test_key_rotation_allows_removing_the_unused_old_key(
     async def still_there(node: Node) -> None:
         assert append(node, "a") == 2
 
-    with_node(config_of(tmp_path), rotate)
-    with_node(config_of(tmp_path, NEW), still_there)
+    with_node(rotate, tmp_path)
+    with_node(still_there, tmp_path, NEW)
 
 
-def test_topic_deletion_destroys_its_keys(tmp_path: Path) -> None:
-    async def test(node: Node) -> None:
-        await fill(node)
-        keys = list((tmp_path / "data" / "logs").rglob("key"))
-        assert len(keys) == 1
-        held = keys[0].open("rb")  # A process that still has it open sees only zeros.
-        with held:
-            await node.ctx.reached(await topics.delete_topic(node.store, "t"))
-            async with asyncio.timeout(30):
-                while os.listdir(tmp_path / "data" / "logs"):
-                    await asyncio.sleep(0.01)
-            assert set(held.read()) == {0}
-
-    with_node(config_of(tmp_path), test)
+@run_with(with_node, fixtures=["tmp_path"])
+async def test_topic_deletion_destroys_its_keys(node: Node, *, tmp_path: Path) -> None:
+    await fill(node)
+    keys = list((tmp_path / "data" / "logs").rglob("key"))
+    assert len(keys) == 1
+    held = keys[0].open("rb")  # A process that still has it open sees only zeros.
+    with held:
+        await node.ctx.reached(await topics.delete_topic(node.store, "t"))
+        async with asyncio.timeout(30):
+            while os.listdir(tmp_path / "data" / "logs"):
+                await asyncio.sleep(0.01)
+        assert set(held.read()) == {0}

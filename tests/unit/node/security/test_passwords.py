@@ -146,20 +146,20 @@ async def test_wrong_password_is_not_cached(world: World) -> None:
     assert len(world.workers.checked) == 3
 
 
-def test_oldest_verified_password_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+@run_with(in_world)
+async def test_oldest_verified_password_is_evicted(
+    world: World, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert PROVEN_MAX >= 10_000, "as many as there may be users"
     monkeypatch.setattr(passwords, "PROVEN_MAX", 2)
 
-    async def test(world: World) -> None:
-        for name in ("ann", "bob", "cid"):
-            assert await world.ask("right", HERE, name)
-        assert await world.ask("right", HERE, "cid")
-        assert await world.ask("right", HERE, "bob")
-        assert len(world.workers.checked) == 3
-        assert await world.ask("right", HERE, "ann")
-        assert len(world.workers.checked) == 4
-
-    in_world(test)
+    for name in ("ann", "bob", "cid"):
+        assert await world.ask("right", HERE, name)
+    assert await world.ask("right", HERE, "cid")
+    assert await world.ask("right", HERE, "bob")
+    assert len(world.workers.checked) == 3
+    assert await world.ask("right", HERE, "ann")
+    assert len(world.workers.checked) == 4
 
 
 @run_with(in_world)
@@ -196,20 +196,22 @@ async def test_cancelled_check_passes_its_turn_on(world: World) -> None:
     assert await world.ask("right", HERE, "dan")
 
 
-def test_excess_checks_of_an_address_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def small_waiting_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passwords, "WAITING_MAX", 30)
 
-    async def test(world: World) -> None:
-        flood = [world.ask(f"wrong {number}", THERE) for number in range(100)]
-        await asyncio.sleep(0)
-        assert await world.ask("right", HERE)
-        assert await world.ask("right", THERE, "ann")
-        outcomes = await asyncio.gather(*flood, return_exceptions=True)
-        refused = [one for one in outcomes if isinstance(one, Refused)]
-        assert {one.code for one in refused} == {ErrorCode.THROTTLING_QUOTA_EXCEEDED}
-        assert outcomes.count(False) == 100 - len(refused) == 11, "ten wait for the first"
 
-    in_world(test)
+@pytest.mark.usefixtures("small_waiting_limit")
+@run_with(in_world)
+async def test_excess_checks_of_an_address_are_refused(world: World) -> None:
+    flood = [world.ask(f"wrong {number}", THERE) for number in range(100)]
+    await asyncio.sleep(0)
+    assert await world.ask("right", HERE)
+    assert await world.ask("right", THERE, "ann")
+    outcomes = await asyncio.gather(*flood, return_exceptions=True)
+    refused = [one for one in outcomes if isinstance(one, Refused)]
+    assert {one.code for one in refused} == {ErrorCode.THROTTLING_QUOTA_EXCEEDED}
+    assert outcomes.count(False) == 100 - len(refused) == 11, "ten wait for the first"
 
 
 @run_with(in_world)

@@ -1,7 +1,7 @@
 """`penstock.runtime.etcd.channel`: choice of the endpoint, and errors for refusals."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -13,12 +13,13 @@ from penstock.runtime.etcd.config import EtcdConfig
 from penstock.runtime.etcd.pool import EtcdRefused
 from penstock.runtime.etcd.store import EtcdStore
 from tests.etcd_gateway import FakeEtcdGateway
+from tests.run_with import run_with
 
 UNAVAILABLE, EXHAUSTED, DENIED, INVALID = 14, 8, 7, 3
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(main, 60))
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 60))
 
 
 async def open_store(*urls: str, timeout_ms: int = 5_000) -> EtcdStore:
@@ -29,36 +30,30 @@ async def open_store(*urls: str, timeout_ms: int = 5_000) -> EtcdStore:
 
 
 @pytest.mark.parametrize("version", ["3.4.23", "3.5.0", "3.5.2", "3.5.21", "2.3.8"])
-def test_etcd_with_known_consistency_bugs_is_refused(version: str) -> None:
-    async def main() -> None:
-        async with FakeEtcdGateway(version) as etcd:
-            with pytest.raises(ConnectionError) as refused:
-                await open_store(etcd.url)
-            told = str(refused.value)
-            assert f"{etcd.url} is etcd {version}; 3.6 or newer is required" in told
-            assert etcd.asked == ["/version"], "nothing else was asked of it"
-
-    run(main())
+@run_with(run)
+async def test_etcd_with_known_consistency_bugs_is_refused(*, version: str) -> None:
+    async with FakeEtcdGateway(version) as etcd:
+        with pytest.raises(ConnectionError) as refused:
+            await open_store(etcd.url)
+        told = str(refused.value)
+        assert f"{etcd.url} is etcd {version}; 3.6 or newer is required" in told
+        assert etcd.asked == ["/version"], "nothing else was asked of it"
 
 
 @pytest.mark.parametrize("version", ["3.6.0", "3.6.16", "3.7.0-rc.0", "3.10.1", "4.0.0"])
-def test_newer_etcd_is_taken(version: str) -> None:
-    async def main() -> None:
-        async with FakeEtcdGateway(version) as etcd:
-            await (await open_store(etcd.url)).close()
-
-    run(main())
+@run_with(run)
+async def test_newer_etcd_is_taken(*, version: str) -> None:
+    async with FakeEtcdGateway(version) as etcd:
+        await (await open_store(etcd.url)).close()
 
 
-def test_old_member_is_passed_over_for_a_new_one() -> None:
-    async def main() -> None:
-        async with FakeEtcdGateway("3.5.2") as old, FakeEtcdGateway() as new:
-            store = await open_store(old.url, new.url)
-            assert await store.commit([], [Put("/a", b"")]) == 7
-            assert old.asked == ["/version"]
-            await store.close()
-
-    run(main())
+@run_with(run)
+async def test_old_member_is_passed_over_for_a_new_one() -> None:
+    async with FakeEtcdGateway("3.5.2") as old, FakeEtcdGateway() as new:
+        store = await open_store(old.url, new.url)
+        assert await store.commit([], [Put("/a", b"")]) == 7
+        assert old.asked == ["/version"]
+        await store.close()
 
 
 @pytest.mark.parametrize(
@@ -73,46 +68,40 @@ def test_old_member_is_passed_over_for_a_new_one() -> None:
     ],
     ids=["404", "page", "no version", "ssh", "tls", "endless head"],
 )
-def test_server_that_is_not_etcd_is_refused_by_name(answer: Any) -> None:
-    async def main() -> None:
-        async with FakeEtcdGateway() as other:
-            other.answers["/version"] = answer
-            with pytest.raises(ConnectionError, match=other.url):
-                await open_store(other.url, timeout_ms=1_000)
-
-    run(main())
+@run_with(run)
+async def test_server_that_is_not_etcd_is_refused_by_name(*, answer: Any) -> None:
+    async with FakeEtcdGateway() as other:
+        other.answers["/version"] = answer
+        with pytest.raises(ConnectionError, match=other.url):
+            await open_store(other.url, timeout_ms=1_000)
 
 
 # Refusals and failures.
 
 
-def test_read_is_asked_again_when_etcd_is_between_leaders() -> None:
-    async def main() -> None:
-        async with FakeEtcdGateway() as etcd:
-            store = await open_store(etcd.url)
-            etcd.fail("/v3/kv/range", UNAVAILABLE, "etcdserver: leader changed", times=3)
-            assert await store.get("/a") is None
-            await store.close()
-
-    run(main())
+@run_with(run)
+async def test_read_is_asked_again_when_etcd_is_between_leaders() -> None:
+    async with FakeEtcdGateway() as etcd:
+        store = await open_store(etcd.url)
+        etcd.fail("/v3/kv/range", UNAVAILABLE, "etcdserver: leader changed", times=3)
+        assert await store.get("/a") is None
+        await store.close()
 
 
-def test_commit_etcd_gave_up_on_is_unknown_and_not_sent_again() -> None:
-    async def main() -> None:
-        async with FakeEtcdGateway() as etcd:
-            store = await open_store(etcd.url)
-            for code, message in (
-                (UNAVAILABLE, "etcdserver: request timed out"),
-                (2, "something new"),
-                (13, "internal"),
-            ):
-                etcd.fail("/v3/kv/txn", code, message)
-                with pytest.raises(UnknownResult, match=message):
-                    await store.commit([], [Put("/a", b"")])
-            assert etcd.asked.count("/v3/kv/txn") == 3
-            await store.close()
-
-    run(main())
+@run_with(run)
+async def test_commit_etcd_gave_up_on_is_unknown_and_not_sent_again() -> None:
+    async with FakeEtcdGateway() as etcd:
+        store = await open_store(etcd.url)
+        for code, message in (
+            (UNAVAILABLE, "etcdserver: request timed out"),
+            (2, "something new"),
+            (13, "internal"),
+        ):
+            etcd.fail("/v3/kv/txn", code, message)
+            with pytest.raises(UnknownResult, match=message):
+                await store.commit([], [Put("/a", b"")])
+        assert etcd.asked.count("/v3/kv/txn") == 3
+        await store.close()
 
 
 @pytest.mark.parametrize(
@@ -124,20 +113,18 @@ def test_commit_etcd_gave_up_on_is_unknown_and_not_sent_again() -> None:
         (INVALID, "etcdserver: too many operations in txn request", "--max-txn-ops"),
     ],
 )
-def test_clear_refusal_is_not_an_unknown_result_and_has_advice(
-    code: int, message: str, advice: str
+@run_with(run)
+async def test_clear_refusal_is_not_an_unknown_result_and_has_advice(
+    *, code: int, message: str, advice: str
 ) -> None:
-    async def main() -> None:
-        async with FakeEtcdGateway() as etcd:
-            store = await open_store(etcd.url)
-            etcd.fail("/v3/kv/txn", code, message)
-            with pytest.raises(EtcdRefused) as refused:
-                await store.commit([], [Put("/a", b"")])
-            for part in (etcd.url, message, advice):
-                assert part in str(refused.value)
-            await store.close()
-
-    run(main())
+    async with FakeEtcdGateway() as etcd:
+        store = await open_store(etcd.url)
+        etcd.fail("/v3/kv/txn", code, message)
+        with pytest.raises(EtcdRefused) as refused:
+            await store.commit([], [Put("/a", b"")])
+        for part in (etcd.url, message, advice):
+            assert part in str(refused.value)
+        await store.close()
 
 
 @pytest.mark.parametrize(
@@ -150,79 +137,69 @@ def test_clear_refusal_is_not_an_unknown_result_and_has_advice(
     ],
     ids=["text", "no header", "cut short", "silence"],
 )
-def test_commit_without_a_readable_answer_is_unknown(answer: Any) -> None:
-    async def main() -> None:
-        async with FakeEtcdGateway() as etcd:
-            store = await open_store(etcd.url, timeout_ms=200)
-            etcd.answers["/v3/kv/txn"] = answer
-            with pytest.raises(UnknownResult, match=etcd.url):
-                await store.commit([], [Put("/a", b"")])
-            await store.close()
-
-    run(main())
+@run_with(run)
+async def test_commit_without_a_readable_answer_is_unknown(*, answer: Any) -> None:
+    async with FakeEtcdGateway() as etcd:
+        store = await open_store(etcd.url, timeout_ms=200)
+        etcd.answers["/v3/kv/txn"] = answer
+        with pytest.raises(UnknownResult, match=etcd.url):
+            await store.commit([], [Put("/a", b"")])
+        await store.close()
 
 
 # Endpoints and connections.
 
 
-def test_member_that_failed_is_left_and_the_next_one_kept() -> None:
-    async def main() -> None:
-        async with FakeEtcdGateway() as one, FakeEtcdGateway() as two:
-            store = await open_store(one.url, two.url)
-            one.fail("/v3/kv/range", UNAVAILABLE, "etcdserver: no leader", times=100)
-            for _ in range(3):
-                assert await store.get("/a") is None
-            assert one.asked.count("/v3/kv/range") == 2, "once at start, once until it failed"
-            assert two.asked.count("/v3/kv/range") == 3
-            await store.close()
-
-    run(main())
+@run_with(run)
+async def test_member_that_failed_is_left_and_the_next_one_kept() -> None:
+    async with FakeEtcdGateway() as one, FakeEtcdGateway() as two:
+        store = await open_store(one.url, two.url)
+        one.fail("/v3/kv/range", UNAVAILABLE, "etcdserver: no leader", times=100)
+        for _ in range(3):
+            assert await store.get("/a") is None
+        assert one.asked.count("/v3/kv/range") == 2, "once at start, once until it failed"
+        assert two.asked.count("/v3/kv/range") == 3
+        await store.close()
 
 
-def test_unanswered_read_times_out_with_the_reason() -> None:
-    async def main() -> None:
-        async with FakeEtcdGateway() as etcd:
-            store = await open_store(etcd.url, timeout_ms=300)
-            etcd.fail("/v3/kv/range", UNAVAILABLE, "etcdserver: no leader", times=10_000)
-            with pytest.raises(ConnectionError, match="no leader"):
-                await store.get("/a")
-            await store.close()
-
-    run(main())
-
-
-def test_connection_the_server_will_close_is_not_used_again() -> None:
-    async def main() -> None:
-        async with FakeEtcdGateway() as etcd:
-            store = await open_store(etcd.url)
-            body = b'{"header": {"revision": "7", "cluster_id": "1"}}'
-            head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
-            etcd.answers["/v3/kv/range"] = head + body
-            asked = etcd.asked.count("/version")
+@run_with(run)
+async def test_unanswered_read_times_out_with_the_reason() -> None:
+    async with FakeEtcdGateway() as etcd:
+        store = await open_store(etcd.url, timeout_ms=300)
+        etcd.fail("/v3/kv/range", UNAVAILABLE, "etcdserver: no leader", times=10_000)
+        with pytest.raises(ConnectionError, match="no leader"):
             await store.get("/a")
+        await store.close()
+
+
+@run_with(run)
+async def test_connection_the_server_will_close_is_not_used_again() -> None:
+    async with FakeEtcdGateway() as etcd:
+        store = await open_store(etcd.url)
+        body = b'{"header": {"revision": "7", "cluster_id": "1"}}'
+        head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        etcd.answers["/v3/kv/range"] = head + body
+        asked = etcd.asked.count("/version")
+        await store.get("/a")
+        await store.get("/a")
+        assert etcd.asked.count("/version") == asked + 1, "the second on a new connection"
+        await store.close()
+
+
+@run_with(run)
+async def test_waiting_requests_are_bounded() -> None:
+    async with FakeEtcdGateway() as etcd:
+        store = await open_store(etcd.url)
+        etcd.answers["/v3/kv/range"] = b""
+        reads = [
+            asyncio.create_task(store.get("/a"))
+            for _ in range(pool.CONNECTIONS_MAX + pool.WAITING_MAX)
+        ]
+        await asyncio.sleep(0.01)
+        with pytest.raises(Refused) as refused:
             await store.get("/a")
-            assert etcd.asked.count("/version") == asked + 1, "the second on a new connection"
-            await store.close()
-
-    run(main())
-
-
-def test_waiting_requests_are_bounded() -> None:
-    async def main() -> None:
-        async with FakeEtcdGateway() as etcd:
-            store = await open_store(etcd.url)
-            etcd.answers["/v3/kv/range"] = b""
-            reads = [
-                asyncio.create_task(store.get("/a"))
-                for _ in range(pool.CONNECTIONS_MAX + pool.WAITING_MAX)
-            ]
-            await asyncio.sleep(0.01)
-            with pytest.raises(Refused) as refused:
-                await store.get("/a")
-            assert refused.value.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
-            for read in reads:
-                read.cancel()
-            await asyncio.wait(reads)
-            await store.close()
-
-    run(main())
+        assert refused.value.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        for read in reads:
+            read.cancel()
+        await asyncio.wait(reads)
+        await store.close()

@@ -1,7 +1,7 @@
 """Users and passwords, against a real etcd with authentication switched on."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from penstock.base.ports import Expect, Put
 from penstock.runtime.etcd.config import EtcdConfig
 from penstock.runtime.etcd.store import EtcdStore
 from tests.etcd import EtcdProcess
+from tests.run_with import run_with
 
 pytestmark = pytest.mark.processes
 
@@ -26,8 +27,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
     process.stop()
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(main, 60))
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 60))
 
 
 def config(etcd: EtcdProcess, **others: str) -> EtcdConfig:
@@ -35,20 +36,18 @@ def config(etcd: EtcdProcess, **others: str) -> EtcdConfig:
     return EtcdConfig((etcd.url,), **{**fields, **others})
 
 
-def test_right_password_opens_the_prefix(guarded: EtcdProcess) -> None:
-    async def main() -> None:
-        store = await EtcdStore.open(config(guarded, prefix="/ours/right"))
-        revision = await store.commit([Expect("/k", 0)], [Put("/k", b"v")])
-        assert revision is not None
-        lease = await store.grant(60_000)
-        assert await store.renew(lease)
-        await store.revoke(lease)
-        async for changes in store.watch("/", revision - 1):
-            assert changes[0].value == b"v"
-            break
-        await store.close()
-
-    run(main())
+@run_with(run)
+async def test_right_password_opens_the_prefix(*, guarded: EtcdProcess) -> None:
+    store = await EtcdStore.open(config(guarded, prefix="/ours/right"))
+    revision = await store.commit([Expect("/k", 0)], [Put("/k", b"v")])
+    assert revision is not None
+    lease = await store.grant(60_000)
+    assert await store.renew(lease)
+    await store.revoke(lease)
+    async for changes in store.watch("/", revision - 1):
+        assert changes[0].value == b"v"
+        break
+    await store.close()
 
 
 @pytest.mark.parametrize(
@@ -61,18 +60,16 @@ def test_right_password_opens_the_prefix(guarded: EtcdProcess) -> None:
     ],
     ids=["password", "user", "none", "prefix"],
 )
-def test_missing_permission_is_reported_without_the_password(
-    guarded: EtcdProcess, others: dict[str, str], told: str
+@run_with(run)
+async def test_missing_permission_is_reported_without_the_password(
+    *, guarded: EtcdProcess, others: dict[str, str], told: str
 ) -> None:
-    async def main() -> None:
-        with pytest.raises(ConnectionError) as refused:
-            await EtcdStore.open(config(guarded, **others))
-        assert told in str(refused.value)
-        assert guarded.url in str(refused.value)
-        assert "secret" not in str(refused.value)
-        assert PASSWORD not in str(refused.value)
-
-    run(main())
+    with pytest.raises(ConnectionError) as refused:
+        await EtcdStore.open(config(guarded, **others))
+    assert told in str(refused.value)
+    assert guarded.url in str(refused.value)
+    assert "secret" not in str(refused.value)
+    assert PASSWORD not in str(refused.value)
 
 
 def test_token_that_ended_is_replaced_under_reads_commits_and_watches(tmp_path: Path) -> None:
@@ -102,7 +99,7 @@ def test_token_that_ended_is_replaced_under_reads_commits_and_watches(tmp_path: 
         await store.close()
 
     try:
-        run(main())
+        run(main)
     finally:
         etcd.stop()
 
@@ -124,15 +121,13 @@ def test_tokens_that_died_with_their_member_are_replaced(tmp_path: Path) -> None
         await store.close()
 
     try:
-        run(main())
+        run(main)
     finally:
         etcd.stop()
 
 
-def test_user_for_an_etcd_without_passwords_does_no_harm(etcd: EtcdProcess) -> None:
-    async def main() -> None:
-        store = await EtcdStore.open(config(etcd, prefix="/no-passwords"))
-        assert await store.commit([], [Put("/k", b"v")]) is not None
-        await store.close()
-
-    run(main())
+@run_with(run)
+async def test_user_for_an_etcd_without_passwords_does_no_harm(*, etcd: EtcdProcess) -> None:
+    store = await EtcdStore.open(config(etcd, prefix="/no-passwords"))
+    assert await store.commit([], [Put("/k", b"v")]) is not None
+    await store.close()

@@ -1,7 +1,7 @@
 """TLS to a real etcd, which wants a certificate from its clients too."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from penstock.base.ports import Put
 from penstock.runtime.etcd.config import EtcdConfig, Tls
 from penstock.runtime.etcd.store import EtcdStore
 from tests.etcd import EtcdProcess
+from tests.run_with import run_with
 
 pytestmark = pytest.mark.processes
 
@@ -55,8 +56,8 @@ def secured(tmp_path: Path) -> Iterator[Secured]:
     one.etcd.stop()
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
-    uvloop.run(asyncio.wait_for(main, 60))
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    uvloop.run(asyncio.wait_for(test(), 60))
 
 
 async def refusal(config: EtcdConfig) -> str:
@@ -65,59 +66,53 @@ async def refusal(config: EtcdConfig) -> str:
     return str(refused.value)
 
 
-def test_both_sides_show_a_certificate_and_a_watch_works(secured: Secured) -> None:
-    async def main() -> None:
-        store = await EtcdStore.open(secured.config(**secured.issue("node-1")))
-        revision = await store.commit([], [Put("/k", b"v" * 100_000)])
-        assert revision is not None
-        async for changes in store.watch("/", revision - 1):
-            assert changes[0].value == b"v" * 100_000
-            break
-        await store.close()
-
-    run(main())
+@run_with(run)
+async def test_both_sides_show_a_certificate_and_a_watch_works(*, secured: Secured) -> None:
+    store = await EtcdStore.open(secured.config(**secured.issue("node-1")))
+    revision = await store.commit([], [Put("/k", b"v" * 100_000)])
+    assert revision is not None
+    async for changes in store.watch("/", revision - 1):
+        assert changes[0].value == b"v" * 100_000
+        break
+    await store.close()
 
 
-def test_certificate_errors_are_distinguished(secured: Secured, tmp_path: Path) -> None:
+@run_with(run)
+async def test_certificate_errors_are_distinguished(*, secured: Secured, tmp_path: Path) -> None:
     stranger = trustme.CA()
     stranger.cert_pem.write_to_path(tmp_path / "stranger.pem")
 
-    async def main() -> None:
-        own = secured.issue("node-1")
-        told = await refusal(secured.config(**own, ca_file=str(tmp_path / "stranger.pem")))
-        assert "TLS failed" in told
-        assert "certificate" in told
-        told = await refusal(secured.config())
-        assert secured.etcd.url in told, "it closes the connection on clients without one"
-        told = await refusal(secured.config(**own, ca_file=str(tmp_path / "missing.pem")))
-        assert "missing.pem" in told
-        plain = EtcdConfig((secured.etcd.url.replace("https", "http"),))
-        assert plain.endpoints[0] in await refusal(plain)
-
-    run(main())
+    own = secured.issue("node-1")
+    told = await refusal(secured.config(**own, ca_file=str(tmp_path / "stranger.pem")))
+    assert "TLS failed" in told
+    assert "certificate" in told
+    told = await refusal(secured.config())
+    assert secured.etcd.url in told, "it closes the connection on clients without one"
+    told = await refusal(secured.config(**own, ca_file=str(tmp_path / "missing.pem")))
+    assert "missing.pem" in told
+    plain = EtcdConfig((secured.etcd.url.replace("https", "http"),))
+    assert plain.endpoints[0] in await refusal(plain)
 
 
-def test_common_name_that_the_gateway_refuses_is_explained(secured: Secured) -> None:
+@run_with(run)
+async def test_common_name_that_the_gateway_refuses_is_explained(*, secured: Secured) -> None:
     secured.etcd.require_passwords({"penstock": "secret"}, "/tls/")
 
-    async def main() -> None:
-        user = {"user": "penstock", "password": "secret"}
-        named = secured.issue("node-1", common_name="penstock")
-        assert "without a common name" in await refusal(secured.config(**named, **user))
-        store = await EtcdStore.open(secured.config(**secured.issue("node-2"), **user))
-        assert await store.commit([], [Put("/k", b"v")]) is not None
-        await store.close()
-
-    run(main())
+    user = {"user": "penstock", "password": "secret"}
+    named = secured.issue("node-1", common_name="penstock")
+    assert "without a common name" in await refusal(secured.config(**named, **user))
+    store = await EtcdStore.open(secured.config(**secured.issue("node-2"), **user))
+    assert await store.commit([], [Put("/k", b"v")]) is not None
+    await store.close()
 
 
-def test_certificate_that_was_replaced_is_used_for_the_next_connection(secured: Secured) -> None:
-    async def main() -> None:
-        config = secured.config(**secured.issue("node-1"))
-        tls = Tls(config)
-        before = tls.context()
-        assert tls.context() is before
-        secured.issue("node-1")
-        assert tls.context() is not before
-
-    run(main())
+@run_with(run)
+async def test_certificate_that_was_replaced_is_used_for_the_next_connection(
+    *, secured: Secured
+) -> None:
+    config = secured.config(**secured.issue("node-1"))
+    tls = Tls(config)
+    before = tls.context()
+    assert tls.context() is before
+    secured.issue("node-1")
+    assert tls.context() is not before

@@ -14,13 +14,14 @@ from penstock.runtime.etcd.config import EtcdConfig
 from penstock.runtime.etcd.http import AnswerTooLarge, EtcdConnection, EtcdEndpoint, connect
 from penstock.runtime.etcd.store import EtcdStore
 from tests.etcd_gateway import FakeEtcdGateway
+from tests.run_with import run_with
 
 STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
-    uvloop.run(asyncio.wait_for(main, 60))
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    uvloop.run(asyncio.wait_for(test(), 60))
 
 
 def chunk(data: bytes) -> bytes:
@@ -51,7 +52,8 @@ async def served(serve: Serve) -> AsyncIterator[EtcdConnection]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50, 10_000])
-def test_lines_are_the_same_however_they_arrive(size: int) -> None:
+@run_with(run)
+async def test_lines_are_the_same_however_they_arrive(*, size: int) -> None:
     lines = [b'{"a":1}', b'{"b":"' + b"x" * 300 + b'"}', b"{}"]
     text = b"\n".join(lines) + b"\n"
     sent = STREAM + b"".join(chunk(text[i : i + 11]) for i in range(0, len(text), 11))
@@ -63,16 +65,14 @@ def test_lines_are_the_same_however_they_arrive(size: int) -> None:
         writer.write(chunk(b""))
         await reader.read()
 
-    async def main() -> None:
-        async with served(serve) as connection:
-            assert await connection.start_stream("/v3/watch", b"{}", "") == 200
-            assert [await connection.next_line() for _ in lines] == lines
-            assert await connection.next_line() is None, "and then the stream is over"
-
-    run(main())
+    async with served(serve) as connection:
+        assert await connection.start_stream("/v3/watch", b"{}", "") == 200
+        assert [await connection.next_line() for _ in lines] == lines
+        assert await connection.next_line() is None, "and then the stream is over"
 
 
-def test_unconsumed_stream_pauses_and_resumes() -> None:
+@run_with(run)
+async def test_unconsumed_stream_pauses_and_resumes() -> None:
     line = b"x" * 999 + b"\n"
     count = 20_000
     sent = 0
@@ -87,21 +87,19 @@ def test_unconsumed_stream_pauses_and_resumes() -> None:
             sent += 1
         await reader.read()
 
-    async def main() -> None:
-        async with served(serve) as connection:
-            await connection.start_stream("/v3/watch", b"{}", "")
-            before = -1
-            while sent != before:  # Until the server cannot send any more.
-                before = sent
-                await asyncio.sleep(0.2)
-            assert sent < count
-            for _ in range(count):
-                assert await connection.next_line() == line[:-1]
-
-    run(main())
+    async with served(serve) as connection:
+        await connection.start_stream("/v3/watch", b"{}", "")
+        before = -1
+        while sent != before:  # Until the server cannot send any more.
+            before = sent
+            await asyncio.sleep(0.2)
+        assert sent < count
+        for _ in range(count):
+            assert await connection.next_line() == line[:-1]
 
 
-def test_answer_without_end_is_given_up() -> None:
+@run_with(run)
+async def test_answer_without_end_is_given_up() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(STREAM)
         piece = chunk(b"x" * 1_000_000)
@@ -109,39 +107,31 @@ def test_answer_without_end_is_given_up() -> None:
             writer.write(piece)
             await writer.drain()
 
-    async def main() -> None:
-        async with served(serve) as connection:
-            with pytest.raises(AnswerTooLarge):
-                await connection.ask("GET", "/", b"", "")
-            assert connection.is_closed
-
-    run(main())
+    async with served(serve) as connection:
+        with pytest.raises(AnswerTooLarge):
+            await connection.ask("GET", "/", b"", "")
+        assert connection.is_closed
 
 
-def test_watch_answer_too_large_to_take_loses_the_watch() -> None:
+@run_with(run)
+async def test_watch_answer_too_large_to_take_loses_the_watch() -> None:
     """Reading the range again, in pages, gets there."""
-
-    async def main() -> None:
-        async with FakeEtcdGateway() as etcd:
-            store = await EtcdStore.open(EtcdConfig((etcd.url,)))
-            head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n"
-            etcd.answers["/v3/watch"] = head + b"x" * (http.ANSWER_BYTES_MAX + 1)
-            with pytest.raises(WatchLost):
-                async for _ in store.watch("/", 1):
-                    pass
-            await store.close()
-
-    run(main())
+    async with FakeEtcdGateway() as etcd:
+        store = await EtcdStore.open(EtcdConfig((etcd.url,)))
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n"
+        etcd.answers["/v3/watch"] = head + b"x" * (http.ANSWER_BYTES_MAX + 1)
+        with pytest.raises(WatchLost):
+            async for _ in store.watch("/", 1):
+                pass
+        await store.close()
 
 
-def test_lost_connection_fails_current_and_later_requests() -> None:
+@run_with(run)
+async def test_lost_connection_fails_current_and_later_requests() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
 
-    async def main() -> None:
-        async with served(serve) as connection:
-            for _ in range(2):
-                with pytest.raises(ConnectionError, match="closed the connection"):
-                    await connection.ask("GET", "/", b"", "")
-
-    run(main())
+    async with served(serve) as connection:
+        for _ in range(2):
+            with pytest.raises(ConnectionError, match="closed the connection"):
+                await connection.ask("GET", "/", b"", "")

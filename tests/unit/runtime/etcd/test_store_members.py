@@ -25,8 +25,8 @@ def cluster(tmp_path: Path) -> Iterator[EtcdCluster]:
     one.stop()
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
-    uvloop.run(asyncio.wait_for(main, 120))
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    uvloop.run(asyncio.wait_for(test(), 120))
 
 
 class Counter:
@@ -86,7 +86,7 @@ def lose(cluster: EtcdCluster, hurt: Callable[[], object], first: EtcdProcess) -
         await asyncio.wait([watch])
         await store.close()
 
-    run(main())
+    run(main)
 
 
 def test_leader_dies_while_it_is_talked_to(cluster: EtcdCluster) -> None:

@@ -105,16 +105,14 @@ async def test_versions_before_4_always_create(node: Node) -> None:
 @pytest.mark.parametrize(
     ("configs", "create"), [({"auto.create.topics.enable": "false"}, True), ({}, False)]
 )
-def test_missing_topic_is_unknown_when_client_or_broker_forbids_creation(
-    configs: dict[str, str], create: bool
+@run_with(on_node, fixtures=["configs"])
+async def test_missing_topic_is_unknown_when_client_or_broker_forbids_creation(
+    node: Node, *, create: bool
 ) -> None:
-    async def test(node: Node) -> None:
-        answer = await node.ask(metadata, 12, request("new", create=create))
-        [topic] = answer.topics
-        assert (topic.error_code, topic.name) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "new")
-        assert node.ctx.image.topics == {}
-
-    on_node(test, configs=configs)
+    answer = await node.ask(metadata, 12, request("new", create=create))
+    [topic] = answer.topics
+    assert (topic.error_code, topic.name) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "new")
+    assert node.ctx.image.topics == {}
 
 
 @run_with(on_node)

@@ -134,28 +134,27 @@ async def test_write_after_the_end_opens_no_transaction(
 
 @pytest.mark.parametrize("seed", range(30))
 @VERSIONS
-def test_racing_requests_leave_no_transaction_open(versions: dict[str, int], seed: int) -> None:
+@run_with(on_node, configs=CONFIGS, fixtures=["seed"])
+async def test_racing_requests_leave_no_transaction_open(
+    node: Node, *, versions: dict[str, int], seed: int
+) -> None:
     """Writes and the end over several connections: what is acknowledged is in the transaction."""
-
-    async def test(node: Node) -> None:
-        await ready(node, t=4)
-        producer = await Transacting(node, versions).begin()
-        if versions is OLD:
-            await producer.add("t", 0, 1, 2, 3)
-        writes = []
-        for index in range(4):
-            producer.sequence = 0
-            writes.append(producer.request("t", index))
-        racing = [asyncio.ensure_future(producer.produce(write)) for write in writes]
-        await asyncio.sleep(0.0005 * (seed % 10))
-        await producer.end()
-        codes = await asyncio.gather(*racing)
-        await asyncio.sleep(0.5)
-        for index in range(4):
-            assert open_at(node, "t", index) == -1, (codes, index)
-        assert len(node.ctx.transaction.txns.guards) == 0
-
-    on_node(test, seed=seed, configs=CONFIGS)
+    await ready(node, t=4)
+    producer = await Transacting(node, versions).begin()
+    if versions is OLD:
+        await producer.add("t", 0, 1, 2, 3)
+    writes = []
+    for index in range(4):
+        producer.sequence = 0
+        writes.append(producer.request("t", index))
+    racing = [asyncio.ensure_future(producer.produce(write)) for write in writes]
+    await asyncio.sleep(0.0005 * (seed % 10))
+    await producer.end()
+    codes = await asyncio.gather(*racing)
+    await asyncio.sleep(0.5)
+    for index in range(4):
+        assert open_at(node, "t", index) == -1, (codes, index)
+    assert len(node.ctx.transaction.txns.guards) == 0
 
 
 @VERSIONS

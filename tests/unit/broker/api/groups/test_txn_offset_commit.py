@@ -121,27 +121,27 @@ async def test_late_offset_commit_leaves_nothing_unstable(
 
 @pytest.mark.parametrize("seed", range(30))
 @VERSIONS
-def test_racing_requests_leave_no_unstable_offset(versions: dict[str, int], seed: int) -> None:
-    async def test(node: Node) -> None:
-        await ready(node, t=1)
-        producer = await Transacting(node, versions).begin()
-        if versions is OLD:
-            await add_offsets(producer)
-        same = Transacting(node, versions, "tx", producer.producer_id, producer.epoch)
-        racing = asyncio.ensure_future(commit(same, 9))
-        await asyncio.sleep(0.0004 * (seed % 12))
-        ended = await producer.end()
-        (code,) = (await racing).values()
-        await asyncio.sleep(0.5)
-        offset, stability = await position(node, stable=True)
-        if ended == ErrorCode.NONE:
-            assert stability == ErrorCode.NONE
-            assert offset == (9 if code == ErrorCode.NONE else -1)
-        else:
-            # The end found nothing to commit yet; the transaction is open.
-            assert ended == ErrorCode.INVALID_TXN_STATE
-
-    on_node(test, seed=seed, configs=CONFIGS)
+@run_with(on_node, configs=CONFIGS, fixtures=["seed"])
+async def test_racing_requests_leave_no_unstable_offset(
+    node: Node, *, versions: dict[str, int], seed: int
+) -> None:
+    await ready(node, t=1)
+    producer = await Transacting(node, versions).begin()
+    if versions is OLD:
+        await add_offsets(producer)
+    same = Transacting(node, versions, "tx", producer.producer_id, producer.epoch)
+    racing = asyncio.ensure_future(commit(same, 9))
+    await asyncio.sleep(0.0004 * (seed % 12))
+    ended = await producer.end()
+    (code,) = (await racing).values()
+    await asyncio.sleep(0.5)
+    offset, stability = await position(node, stable=True)
+    if ended == ErrorCode.NONE:
+        assert stability == ErrorCode.NONE
+        assert offset == (9 if code == ErrorCode.NONE else -1)
+    else:
+        # The end found nothing to commit yet; the transaction is open.
+        assert ended == ErrorCode.INVALID_TXN_STATE
 
 
 @run_with(on_node, configs=CONFIGS)

@@ -1,6 +1,7 @@
 """ShareFetch: acquired records, waiting, and records of answers that are never received."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -266,28 +267,30 @@ async def test_released_record_returns_at_once_without_a_backoff(node: Node) -> 
     assert acquired(await member.fetch()) == [(0, 9, 3)]
 
 
+def on_delaying_broker(test: Callable[[Node], Awaitable[None]], where: str) -> None:
+    """Runs a test on a node that delays retries if `where` is `broker`."""
+    delay = {"group.share.retry.backoff.ms": "1000"} if where == "broker" else {}
+    on_node(test, configs=CONFIGS | delay)
+
+
 @pytest.mark.parametrize("where", ["group", "broker"])
-def test_delayed_retries_of_a_group_arrive_together(where: str) -> None:
-    configs = {**CONFIGS, "group.share.retry.backoff.ms": "1000"} if where == "broker" else CONFIGS
-
-    async def test(node: Node) -> None:
-        await node.create("t", 1)
-        await node.produce("t", 100)
-        values = {"share.auto.offset.reset": "earliest"}
-        values |= {"share.retry.backoff.ms": "1000"} if where == "group" else {}
-        await node.put(store_keys.group_configs_key("g"), store_keys.ConfigsRecord(values=values))
-        member = Member(node)
-        await member.fetch(0)
-        await member.answer([(0, 99, RELEASE)])
-        fetches = 0
-        offsets: set[int] = set()
-        while len(offsets) < 100:
-            fetches += 1
-            for first, last, _ in acquired(await member.fetch(max_wait_ms=10_000)):
-                offsets |= set(range(first, last + 1))
-        assert fetches <= 12
-
-    on_node(test, configs=configs)
+@run_with(on_delaying_broker, fixtures=["where"])
+async def test_delayed_retries_of_a_group_arrive_together(node: Node, *, where: str) -> None:
+    await node.create("t", 1)
+    await node.produce("t", 100)
+    values = {"share.auto.offset.reset": "earliest"}
+    values |= {"share.retry.backoff.ms": "1000"} if where == "group" else {}
+    await node.put(store_keys.group_configs_key("g"), store_keys.ConfigsRecord(values=values))
+    member = Member(node)
+    await member.fetch(0)
+    await member.answer([(0, 99, RELEASE)])
+    fetches = 0
+    offsets: set[int] = set()
+    while len(offsets) < 100:
+        fetches += 1
+        for first, last, _ in acquired(await member.fetch(max_wait_ms=10_000)):
+            offsets |= set(range(first, last + 1))
+    assert fetches <= 12
 
 
 @run_with(on_node, configs=CONFIGS)

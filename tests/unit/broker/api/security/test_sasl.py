@@ -87,7 +87,8 @@ async def test_login_is_optional_on_an_open_listener(node: Node) -> None:
     Dispatcher(node.ctx).call(stranger(node), view, 0, len(view))
 
 
-def test_login_that_cannot_be_checked_closes_the_connection() -> None:
+@run_with(on_node)
+async def test_login_that_cannot_be_checked_closes_the_connection(node: Node) -> None:
     """Clients take a failed login for the last word, and come again after a closed connection."""
     asked_from = []
 
@@ -95,16 +96,13 @@ def test_login_that_cannot_be_checked_closes_the_connection() -> None:
         asked_from.append(peer)
         raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "try again")
 
-    async def test(node: Node) -> None:
-        client = Client()
-        client.principal, client.login = ANONYMOUS, Login({"PLAIN": lambda: PlainExchange(crowded)})
-        client.login.choose("PLAIN")
-        request = SaslAuthenticateRequest(auth_bytes=b"\0bob\0right")
-        _, answer = node.begin(sasl_authenticate, 2, request, client)
-        assert await answer is None
-        assert client.is_closed
-        assert not client.reply.done()
-        assert asked_from == [client.peer]
-        assert node.ctx.metrics.failed_logins.value == 0
-
-    on_node(test)
+    client = Client()
+    client.principal, client.login = ANONYMOUS, Login({"PLAIN": lambda: PlainExchange(crowded)})
+    client.login.choose("PLAIN")
+    request = SaslAuthenticateRequest(auth_bytes=b"\0bob\0right")
+    _, answer = node.begin(sasl_authenticate, 2, request, client)
+    assert await answer is None
+    assert client.is_closed
+    assert not client.reply.done()
+    assert asked_from == [client.peer]
+    assert node.ctx.metrics.failed_logins.value == 0
