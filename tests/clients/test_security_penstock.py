@@ -18,6 +18,7 @@ from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests.brokers import COMMAND
 from tests.clients.secured import PASSWORD, TOPIC, USER, Secured, secured
 from tests.guarded import ADMIN, Guarded
+from tests.run_with import in_new_loop, run_with
 
 pytestmark = pytest.mark.clients
 
@@ -91,28 +92,26 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_connection_survives_its_sessions_by_reauthentication(
-    forgetful: Guarded, mechanism: str
+@run_with(in_new_loop)
+async def test_connection_survives_its_sessions_by_reauthentication(
+    *, forgetful: Guarded, mechanism: str
 ) -> None:
     sets = {"sasl.username": ADMIN[0], "sasl.password": ADMIN[1], "sasl.mechanism": mechanism}
 
-    async def go() -> int:
-        secured = parse_security(sets, SystemRandom())
-        host, _, port = forgetful.process.bootstrap.rpartition(":")
-        address = Address(host, int(port))
-        connection = await connect(address, ConnectionConfig(), secured.authenticate)
-        loop = asyncio.get_running_loop()
-        assert connection.session_lifetime_ms == LIFETIME_MS
-        count, end = 0, loop.time() + 2.5 * LIFETIME_MS / 1000
-        while loop.time() < end:
-            ask = [connection.send(MetadataRequest(topics=[]), MetadataResponse) for _ in range(5)]
-            await asyncio.gather(*ask)
-            count += 5
-        connection.close()
-        await connection.wait_closed()
-        return count
-
-    assert asyncio.run(go()) > 0
+    secured = parse_security(sets, SystemRandom())
+    host, _, port = forgetful.process.bootstrap.rpartition(":")
+    address = Address(host, int(port))
+    connection = await connect(address, ConnectionConfig(), secured.authenticate)
+    loop = asyncio.get_running_loop()
+    assert connection.session_lifetime_ms == LIFETIME_MS
+    count, end = 0, loop.time() + 2.5 * LIFETIME_MS / 1000
+    while loop.time() < end:
+        ask = [connection.send(MetadataRequest(topics=[]), MetadataResponse) for _ in range(5)]
+        await asyncio.gather(*ask)
+        count += 5
+    connection.close()
+    await connection.wait_closed()
+    assert count > 0
 
 
 def test_connection_without_reauthentication_is_closed(forgetful: Guarded) -> None:

@@ -18,6 +18,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from confluent_kafka.admin import AclOperation
 
 from tests.clients.secured import MECHANISMS, PASSWORD, TOPIC, USER, Secured, secured
+from tests.run_with import in_new_loop, run_with
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas in a way that Python has deprecated.
@@ -109,32 +110,28 @@ def aio(broker: Secured, mechanism: str, password: str = PASSWORD) -> dict[str, 
 
 
 @pytest.mark.parametrize("mechanism", [*MECHANISMS, "OAUTHBEARER"])
-def test_aiokafka_logs_in(broker: Secured, mechanism: str) -> None:
-    async def go() -> int:
-        return await send(**aio(broker, mechanism))
-
-    assert asyncio.run(go()) >= 0
+@run_with(in_new_loop)
+async def test_aiokafka_logs_in(*, broker: Secured, mechanism: str) -> None:
+    assert await send(**aio(broker, mechanism)) >= 0
 
 
-def test_aiokafka_logs_in_with_a_certificate(broker: Secured) -> None:
+@run_with(in_new_loop)
+async def test_aiokafka_logs_in_with_a_certificate(*, broker: Secured) -> None:
     context = ssl.create_default_context(cafile=broker.ca_file)
     context.load_cert_chain(broker.certificate("bob"))
-
-    async def go() -> int:
-        return await send(
-            bootstrap_servers=broker.at("SSL"), security_protocol="SSL", ssl_context=context
-        )
-
-    assert asyncio.run(go()) >= 0
+    sent = await send(
+        bootstrap_servers=broker.at("SSL"), security_protocol="SSL", ssl_context=context
+    )
+    assert sent >= 0
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_aiokafka_with_a_wrong_password_is_refused(broker: Secured, mechanism: str) -> None:
-    async def go() -> int:
-        return await send(**aio(broker, mechanism, "wrong"))
-
+@run_with(in_new_loop)
+async def test_aiokafka_with_a_wrong_password_is_refused(
+    *, broker: Secured, mechanism: str
+) -> None:
     with pytest.raises((KafkaConnectionError, KafkaError)):
-        asyncio.run(go())
+        await send(**aio(broker, mechanism, "wrong"))
 
 
 def aio_refused(**settings: Any) -> str:
