@@ -42,6 +42,7 @@ ALLOWED = {
     ("simulation/", "siege"): "seeds of random draws",
     ("docs/how-to/outbox.md", "lane"): "the outbox's term",
     ("docs/how-to/outbox.md", "lanes"): "the same",
+    ("docs/reference/python.md", "lanes"): "the same",
     ("docs/reference/glossary.md", "lane"): "the same",
     ("docs/reference/glossary.md", "lanes"): "the same",
     ("docs/reference/cli.md", "door"): "the option `--door`",
