@@ -100,7 +100,11 @@ class Pool:
                     connection = self._take_idle(endpoint) or await self._dial(endpoint)
                     return await _or_close(connection, self._prepare)
             except TimeoutError:
-                self.leave(endpoint, late(endpoint, now_s() - started))
+                reason = late(endpoint, now_s() - started)
+                if deadline < started + CONNECT_S and endpoint in self._problems:
+                    # The deadline ended the attempt early: the earlier failure says more.
+                    reason = TimeoutError(self._problems[endpoint])
+                self.leave(endpoint, reason)
             except ConnectionError as error:
                 self.leave(endpoint, error)
             failed += 1

@@ -9,7 +9,8 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Put, UnknownResult
 from penstock.runtime.etcd import pool
-from penstock.runtime.etcd.config import EtcdConfig
+from penstock.runtime.etcd.config import EtcdConfig, parse_endpoint
+from penstock.runtime.etcd.http import EtcdConnection
 from penstock.runtime.etcd.pool import EtcdRefused
 from penstock.runtime.etcd.store import EtcdStore
 from tests.etcd_gateway import FakeEtcdGateway
@@ -170,6 +171,21 @@ async def test_unanswered_read_times_out_with_the_reason() -> None:
         with pytest.raises(ConnectionError, match="no leader"):
             await store.get("/a")
         await store.close()
+
+
+@run_with(run)
+async def test_deadline_during_a_connect_keeps_the_earlier_reason() -> None:
+    async with FakeEtcdGateway() as etcd:
+        endpoint = parse_endpoint(etcd.url)
+        a_pool = pool.Pool(EtcdConfig((etcd.url,)), no_preparation)
+        a_pool.leave(endpoint, ConnectionError(f"{endpoint} failed: no leader"))
+        with pytest.raises(ConnectionError, match="failed: no leader"):
+            await a_pool.connect(pool.now_s())
+        a_pool.close()
+
+
+async def no_preparation(connection: EtcdConnection) -> None:
+    pass
 
 
 @run_with(run)
