@@ -116,3 +116,11 @@ def test_every_security_promise_has_an_existing_test() -> None:
         assert f"def {test}(" in (ROOT / path).read_text(), f"{path} has no {test}"
     rows = [line for line in text.splitlines() if line.startswith("| ") and "Promise" not in line]
     assert len(rows) == len(named), "a promise without a test"
+
+
+def test_every_rule_for_lost_state_names_tests_that_exist() -> None:
+    text = (ROOT / "docs/internals/on-disk.md").read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
+    assert len(named) >= 25
+    for path, test in named:
+        assert f"def {test}(" in (ROOT / path).read_text(), f"{path} has no {test}"
