@@ -1,7 +1,9 @@
 """Output of all commands: tables for people, JSON and YAML for programs.
 
 Declares `--format`. `json` and `yaml` print one document per listing. `text` prints a table; `wide`
-adds columns and does not fit them to the terminal. When standard output is not a terminal, tables
+adds columns and does not fit them to the terminal. A table that is too wide for the terminal has
+its widest columns wrapped between words; where that does not suffice, each row is a block of lines,
+so that no name is broken. When standard output is not a terminal, tables
 are plain: no frames, colours or wrapping, so that `grep` and `awk` see whole rows.
 
 On a terminal, control characters in data from the cluster are escaped. Pipes and files receive the
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 WIDE = "+"
 WIDTH_MAX = 10_000
+GAPS = (2, 1)
+"""Spaces between two columns of a table: the first that fits the terminal."""
 
 
 class OutputFormat(enum.StrEnum):
@@ -126,17 +130,64 @@ def print_table(
     if not sys.stdout.isatty():
         _print_plain(columns, cells)
         return
+    limit = WIDTH_MAX if format is OutputFormat.wide else console().width
+    names = [name.strip() for name in columns]
+    for gap in GAPS:
+        widths = _fitted(names, cells, limit - gap * len(names) - 1)
+        if widths is not None:
+            _print_framed(columns, cells, widths, gap)
+            return
+    _print_blocks(names, cells)
+
+
+def _print_framed(
+    columns: Sequence[str], cells: list[list[str]], widths: Sequence[int], gap: int
+) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for name in columns:
+    table = Table(box=SIMPLE_HEAD, header_style="bold", padding=(0, gap - 1, 0, 0))
+    for name, width in zip(columns, widths, strict=True):
         justify: Literal["right", "left"] = "right" if name.endswith(" ") else "left"
         # Long names wrap: a truncated name cannot be copied.
-        table.add_column(name.strip(), justify=justify, overflow="fold")
+        table.add_column(name.strip(), justify=justify, overflow="fold", width=width)
     for row in cells:
         table.add_row(*(_escape(cell) for cell in row))
-    console(width=WIDTH_MAX if format is OutputFormat.wide else None).print(table)
+    console(width=sum(widths) + gap * len(widths) + 1).print(table)
+
+
+def _fitted(names: Sequence[str], cells: list[list[str]], room: int) -> list[int] | None:
+    """Returns widths of columns whose sum is within `room`; None if words would be broken.
+
+    The widest columns become narrower, but none narrower than its heading's words and than the
+    longest word of nine of ten rows.
+    """
+    widths, floors = [], []
+    for index, name in enumerate(names):
+        column = [row[index] for row in cells]
+        words = sorted(map(_longest_word, column))
+        usual = words[(len(words) * 9 + 9) // 10 - 1] if words else 0
+        widths.append(max(map(len, (name, *column))))
+        floors.append(max(usual, _longest_word(name)))
+    if sum(floors) > room:
+        return None
+    while sum(widths) > room:
+        spare = [index for index, width in enumerate(widths) if width > floors[index]]
+        widths[max(spare, key=lambda index: widths[index])] -= 1
+    return widths
+
+
+def _longest_word(text: str) -> int:
+    return max(map(len, text.split()), default=0)
+
+
+def _print_blocks(names: Sequence[str], cells: list[list[str]]) -> None:
+    """Prints each row as lines of name and value; the terminal wraps long values."""
+    indent = max(map(len, names)) + 2
+    for row in cells:
+        print()
+        for name, cell in zip(names, row, strict=True):
+            print(f"{name:<{indent}}{cell}")
 
 
 def _print_plain(columns: Sequence[str], cells: list[list[str]]) -> None:

@@ -100,17 +100,58 @@ def test_line_breaks_are_kept_on_request() -> None:
     assert printable("a\n\tb\r\x07", "\n\t") == "a\n\tb\\r\\x07"
 
 
-def test_narrow_terminal_truncates_no_name(
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the output a terminal of 80 columns."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+def test_wide_table_wraps_between_words(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "30")
-    monkeypatch.setenv("NO_COLOR", "1")
-    name = "a-topic-with-a-very-long-name-indeed"
-    print_table(["name", "partitions ", "replicas "], [(name, 3, 1)])
+    narrow(monkeypatch)
+    text = "unknown postcode for Lyon, which is not a city that the carrier knows"
+    at = "2026-11-19T05:44:18.189Z"
+    print_table(["error", "message", "count ", "first"], [("ValueError", text, 36, at)] * 3)
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 30
-    assert "".join(line[:10].strip() for line in lines[4:]) == name
+    assert max(map(len, lines)) <= 80
+    assert sum(at in line for line in lines) == 3
+    assert " ".join(lines[3][11:].split()[:3]) == "unknown postcode for"
+
+
+def test_wide_table_breaks_no_heading(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow(monkeypatch)
+    names = "partition ,start ,end ,unfinished ,ready ,in flight ,delayed ,given up ,oldest ,open"
+    print_table(names.split(","), [(0, 45, 676, 502, 0, 0, 11, 0, "21s", True)])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    for word in names.replace(" ,", " ").replace(",", " ").split():
+        assert any(word in line for line in lines), word
+
+
+def test_table_that_cannot_fit_becomes_blocks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow(monkeypatch)
+    name = "a-topic-with-a-very-long-name-indeed"
+    print_table(["name", "source", "partitions "], [(name, name, 3), ("b", name, 1)])
+    assert capsys.readouterr().out == (
+        f"\nname        {name}\nsource      {name}\npartitions  3\n"
+        f"\nname        b\nsource      {name}\npartitions  1\n"
+    )
+
+
+def test_wide_format_is_not_fitted_to_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow(monkeypatch)
+    print_table(["a", "b"], [("x" * 60, "y" * 60)], OutputFormat.wide)
+    assert any(
+        "x" * 60 in line and "y" * 60 in line for line in capsys.readouterr().out.split("\n")
+    )
 
 
 @pytest.mark.parametrize(
