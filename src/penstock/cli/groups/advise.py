@@ -1,8 +1,10 @@
 """`penstock group advise`: measures a group twice and proposes improvements.
 
-Findings of `penstock group advise`, each with a proposal. Pure. A partition is stuck if it has
-lag and its group reads nothing. A partition is hot if it gets several times its share of the
-records. A key is hot if it has a large share of the newest records.
+Findings of `penstock group advise`, each with a proposal. Pure. A partition is stuck if it had lag
+and its group reads nothing. Lag alone is not a fault: members commit every few seconds, so records
+that were just read or written still count as lag. A group keeps up if its lag is short, or is read
+within the target delay. A partition is hot if it gets several times its share of the records. A key
+is hot if it has a large share of the newest records.
 """
 
 from __future__ import annotations
@@ -36,6 +38,11 @@ HOT_TIMES = 3.0
 HOT_RECORDS_MIN = 20
 HOT_KEY_SHARE = 0.2
 KEYS_SHOWN = 5
+COMMIT_SECONDS = 10.0
+"""Lag of this age, or a partition without commits for less, says nothing: Kafka's clients commit
+every 5 s by default."""
+READ_SHARE_MIN = 0.8
+"""Share of the written records that a group reads while it keeps up."""
 FindingPlace = tuple[str, int]
 
 
@@ -79,9 +86,32 @@ def hot_partitions(
 def stuck_partitions(
     before: Mapping[FindingPlace, PartitionLag], now: Mapping[FindingPlace, PartitionLag]
 ) -> list[FindingPlace]:
-    """Returns partitions with lag in which nothing was read between the measurements."""
-    stuck = [p for p, row in now.items() if row.lag and p in before and row.done == before[p].done]
+    """Returns partitions that had lag before and in which nothing was read since."""
+    stuck = [
+        place
+        for place, row in now.items()
+        if row.lag and place in before and before[place].lag and row.done == before[place].done
+    ]
     return sorted(stuck)
+
+
+def keeps_up(
+    before: Mapping[FindingPlace, PartitionLag],
+    now: Mapping[FindingPlace, PartitionLag],
+    seconds: float,
+    target_s: float,
+) -> bool:
+    """True if these partitions are read about as fast as they are written, and soon enough."""
+    common = [(before[place], row) for place, row in now.items() if place in before]
+    lag = sum(row.lag for _, row in common)
+    done = sum(row.done - first.done for first, row in common)
+    written = sum(row.end - first.end for first, row in common)
+    if done <= 0:
+        return not any(first.lag for first, row in common if row.lag)
+    delay_s = lag / done * seconds
+    if delay_s <= min(COMMIT_SECONDS, target_s):
+        return True
+    return delay_s <= target_s and done >= READ_SHARE_MIN * written
 
 
 def hot_keys(keys: Sequence[bytes | None]) -> list[HotKey]:
@@ -102,10 +132,15 @@ def conclude(
     scaling: Scaling,
     keys: Mapping[FindingPlace, Sequence[HotKey]],
     hot: Sequence[FindingPlace],
+    *,
+    seconds: float = COMMIT_SECONDS,
+    target_s: float = 60.0,
 ) -> list[Finding]:
     findings: list[Finding] = []
-    stuck = stuck_partitions(before, now)
+    # Too short a measurement shows that nothing was committed, not that nothing was read.
+    stuck = stuck_partitions(before, now) if seconds >= COMMIT_SECONDS else []
     lagging = [place for place, row in now.items() if row.lag]
+    is_behind = not members or bool(stuck) or not keeps_up(before, now, seconds, target_s)
     if not members and lagging:
         findings.append(Finding("the group has no members", "start its consumers"))
     elif stuck and len(stuck) < len(lagging):
@@ -123,7 +158,16 @@ def conclude(
                 "check whether the consumers hang; measure longer with --seconds",
             )
         )
-    findings += [_about_hot(place, keys.get(place, ())) for place in hot]
+    findings += [
+        _about_hot(place, keys.get(place, ()))
+        for place in hot
+        if not keeps_up(
+            {place: before[place]} if place in before else {},
+            {place: now[place]},
+            seconds,
+            target_s,
+        )
+    ]
     partitions = len(now)
     if members > partitions:
         findings.append(
@@ -132,13 +176,12 @@ def conclude(
                 f"stop them, or raise the number of partitions above {partitions}",
             )
         )
-    if scaling.desired != members:
-        verb = "add" if scaling.desired > members else "stop"
+    if scaling.desired > members and is_behind:
         count = f"{scaling.desired} member{'' if scaling.desired == 1 else 's'}"
         findings.append(
             Finding(
                 f"{count} would suffice ({scaling.reason})",
-                f"{verb} {abs(scaling.desired - members)}",
+                f"add {scaling.desired - members}",
             )
         )
     return findings
@@ -254,7 +297,16 @@ async def _advise(
     keys = {
         place: hot_keys(await _sample(session, place, rows[place])) for place in hot[:SAMPLED_MAX]
     }
-    findings = conclude(first, rows, members, scaling, keys, hot)
+    findings = conclude(
+        first,
+        rows,
+        members,
+        scaling,
+        keys,
+        hot,
+        seconds=now.at_s - before.at_s,
+        target_s=target_s,
+    )
     return AdviseReport(members, rows, scaling, hot, keys, findings)
 
 
@@ -328,7 +380,7 @@ def _show(name: str, found: AdviseReport) -> None:
     scaling = found.scaling
     lag = sum(row.lag for row in found.rows.values())
     print(f"group    {name}")
-    print(f"members  {found.members}, {scaling.desired} advised")
+    print(f"members  {found.members}")
     print(f"lag      {lag:,} records in {len(found.rows)} partitions")
     if scaling.read_per_s is not None:
         print(f"reads    {scaling.read_per_s:,.1f} records/s, {scaling.written_per_s:,.1f} written")

@@ -86,6 +86,30 @@ def test_stuck_partition_is_distinguished_from_a_stuck_group() -> None:
     assert "nothing was read" in found.what
 
 
+def test_healthy_group_is_not_blamed() -> None:
+    # 100 records a second, committed every five seconds; one partition was quiet until now.
+    before = rows((1000, 1450), (1000, 1100), (7, 7))
+    now = rows((2000, 2450), (2000, 2030), (7, 8))
+    assert findings(before, now, desired=2) == []
+    assert findings(before, now, members=3, desired=1) == [], "spare members are not a fault"
+    burst = rows((2000, 2450), (2000, 2030), (7, 900))
+    assert findings(before, burst) == [], "written just now, so not yet committed"
+
+
+def test_short_measurement_shows_no_stuck_partition() -> None:
+    before, now = rows((5, 50), (5, 50)), rows((5, 60), (50, 60))
+    hot: list[tuple[str, int]] = []
+    scaling = Scaling(1, "why")
+    assert conclude(before, now, 1, scaling, {}, hot, seconds=2.0) == []
+    assert len(conclude(before, now, 1, scaling, {}, hot, seconds=10.0)) == 1
+
+
+def test_group_that_falls_behind_is_advised_to_add_members() -> None:
+    before, now = rows((0, 2000), (0, 2000)), rows((100, 2500), (100, 2500))
+    (found,) = findings(before, now, desired=2)
+    assert found.proposal == "add 1"
+
+
 def test_group_without_members_is_advised_to_add_some() -> None:
     found = findings(rows((0, 9)), rows((0, 9)), members=0, desired=2)
     assert [one.what for one in found] == [
