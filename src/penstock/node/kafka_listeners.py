@@ -66,14 +66,14 @@ class KafkaListeners:
         self.open_http: OpenTls | None = None
         """Opens the HTTP port, if it uses TLS."""
         if configs.text("http.security.protocol") == "SSL":
-            self._certificates = _certificates(configs)
+            self._certificates = load_certificates(configs)
             self.open_http = self._open_http
         self._ports: dict[str, int] = {}
         self._listeners: list[Listener] = []
         for endpoint in endpoints:
             protocol = endpoint.protocol
             if protocol.has_tls and self._certificates is None:
-                self._certificates = _certificates(configs)
+                self._certificates = load_certificates(configs)
             assert logins is not None or not protocol.has_login
             self._listeners.append(
                 Listener(
@@ -85,7 +85,7 @@ class KafkaListeners:
                     if self._certificates is not None and protocol.has_tls
                     else None,
                     login=_login(logins, protocol),
-                    rules=_rules(configs) if protocol.has_tls else (),
+                    rules=mapping_rules(configs) if protocol.has_tls else (),
                 )
             )
 
@@ -155,14 +155,16 @@ def _login(logins: Logins | None, protocol: Protocol) -> Callable[[], Login] | N
     return logins.login if protocol.has_login else logins.node_login
 
 
-def _certificates(configs: BrokerConfigs) -> Certificates:
+def load_certificates(configs: BrokerConfigs) -> Certificates:
+    """Raises InvalidConfig, naming the file that cannot be used."""
     try:
         return Certificates(tls_config(configs))
     except Refused as refused:
         raise InvalidConfig(refused.message or "TLS cannot be set up") from refused
 
 
-def _rules(configs: BrokerConfigs) -> Sequence[Rule]:
+def mapping_rules(configs: BrokerConfigs) -> Sequence[Rule]:
+    """Raises InvalidConfig for rules that cannot be parsed."""
     try:
         return parse_rules(configs.text("ssl.principal.mapping.rules") or "")
     except Refused as refused:

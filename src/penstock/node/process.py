@@ -23,6 +23,7 @@ from penstock.node.config import NodeConfig
 from penstock.node.listeners import cannot_listen, endpoints, refuse_open_listeners
 from penstock.node.node import Node, NodeFailed
 from penstock.node.security.secret_exposure import exposures
+from penstock.node.security.startup_checks import refuse_unusable_security
 from penstock.runtime.file_permissions import readers_of
 from penstock.runtime.malloc import keep_freed
 
@@ -118,6 +119,7 @@ def run(config: NodeConfig, ready: Ready) -> None:
         raise NodeFailed("Penstock does not run under python -O: its assertions must stay on")
     refuse_open_access(config)
     warn_of_exposures(config)
+    refuse_unusable_security(config)
     keep_freed()
     # A core file would contain every secret that requests brought along.
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
