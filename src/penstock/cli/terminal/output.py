@@ -156,8 +156,8 @@ def _print_framed(
     console(width=sum(widths) + gap * len(widths) + 1).print(table)
 
 
-def _fitted(names: Sequence[str], cells: list[list[str]], room: int) -> list[int] | None:
-    """Returns widths of columns whose sum is within `room`; None if words would be broken.
+def _fitted(names: Sequence[str], cells: list[list[str]], space: int) -> list[int] | None:
+    """Returns widths of columns whose sum is within `space`; None if words would be broken.
 
     The widest columns become narrower, but none narrower than its heading's words and than the
     longest word of nine of ten rows.
@@ -169,9 +169,9 @@ def _fitted(names: Sequence[str], cells: list[list[str]], room: int) -> list[int
         usual = words[(len(words) * 9 + 9) // 10 - 1] if words else 0
         widths.append(max(map(len, (name, *column))))
         floors.append(max(usual, _longest_word(name)))
-    if sum(floors) > room:
+    if sum(floors) > space:
         return None
-    while sum(widths) > room:
+    while sum(widths) > space:
         spare = [index for index, width in enumerate(widths) if width > floors[index]]
         widths[max(spare, key=lambda index: widths[index])] -= 1
     return widths

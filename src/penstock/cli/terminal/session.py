@@ -69,13 +69,19 @@ class CommandSession:
 def run(
     brokers: str, work: Callable[[CommandSession], Awaitable[T]], *, within_s: float | None = None
 ) -> T:
-    """Connects, runs `work` and disconnects. Fails at once if a broker is not reachable."""
+    """Connects, runs `work` and disconnects. Fails at once if a broker is not reachable.
+
+    Refused access raises UserError with what is required.
+    """
     import asyncio
 
     import uvloop
 
+    from penstock.base.errors import Refused
+    from penstock.cli.terminal.access_errors import explain_denial, find_requirement
     from penstock.client.cluster import Cluster, parse_brokers
     from penstock.client.connection import ConnectionConfig
+    from penstock.client.errors import ConnectionLost, Unreachable
     from penstock.runtime.clock import SystemClock
     from penstock.runtime.random import SystemRandom
 
@@ -95,7 +101,36 @@ def run(
         ):
             return await work(CommandSession(SystemClock(), random, cluster))
 
-    return uvloop.run(connected())
+    try:
+        return uvloop.run(connected())
+    except Refused as refused:
+        denial = explain_denial(
+            refused, _command_path(), _user(is_secured=security.tls is not None)
+        )
+        if denial is None:
+            raise
+        raise UserError(denial) from refused
+    except (ConnectionLost, Unreachable) as lost:
+        requirement = None
+        # A broker that does not listen is not asked again.
+        is_closed = not isinstance(lost.__cause__, (ConnectionRefusedError, TimeoutError))
+        if is_closed and security.authenticate is None and security.tls is None:
+            requirement = uvloop.run(find_requirement(addresses))
+        if requirement is None:
+            raise
+        raise UserError(requirement) from lost
+
+
+def _command_path() -> str:
+    context = click.get_current_context(silent=True)
+    return "" if context is None else context.command_path.partition(" ")[2]
+
+
+def _user(*, is_secured: bool) -> str:
+    """Returns the name of this client's principal, as ACLs write it; a placeholder if unknown."""
+    settings, _ = security_settings()
+    name = settings.get("sasl.username")
+    return name or ("USER" if is_secured else "ANONYMOUS")
 
 
 def _security(random: Random) -> SecuritySettings:
