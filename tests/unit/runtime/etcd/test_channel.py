@@ -1,6 +1,7 @@
 """`penstock.runtime.etcd.channel`: choice of the endpoint, and errors for refusals."""
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -175,9 +176,10 @@ async def test_unanswered_read_times_out_with_the_reason() -> None:
 
 @run_with(run)
 async def test_deadline_during_a_connect_keeps_the_earlier_reason() -> None:
-    async with FakeEtcdGateway() as etcd:
-        endpoint = parse_endpoint(etcd.url)
-        a_pool = pool.Pool(EtcdConfig((etcd.url,)), no_preparation)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        endpoint = parse_endpoint(url)
+        a_pool = pool.Pool(EtcdConfig((url,)), no_preparation)
         a_pool.leave(endpoint, ConnectionError(f"{endpoint} failed: no leader"))
         with pytest.raises(ConnectionError, match="failed: no leader"):
             await a_pool.connect(pool.now_s())
