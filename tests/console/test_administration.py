@@ -62,7 +62,7 @@ def test_topic_is_created_with_policy_order_and_any_config(browser: Browser, sce
     assert configs["max.message.bytes"] == "54321"
 
 
-def test_record_counts_say_that_markers_are_included(browser: Browser, scene: Scene) -> None:
+def test_record_counts_state_that_markers_are_included(browser: Browser, scene: Scene) -> None:
     browser.go(f"{scene.console}#/topics")
     browser.shows("markers of transactions", ".footnote")
 

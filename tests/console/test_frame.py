@@ -72,7 +72,9 @@ def test_banner_appears_when_the_node_is_killed(browser: Browser, lonely: Pensto
 
 
 @pytest.mark.parametrize("path", ["nowhere", "topics/orders/nothing", "schemas/a/b", "groups/%E0"])
-def test_unknown_address_is_said_to_name_no_page(browser: Browser, scene: Scene, path: str) -> None:
+def test_unknown_address_shows_the_page_not_found(
+    browser: Browser, scene: Scene, path: str
+) -> None:
     browser.go(f"{scene.console}#/{path}")
     browser.shows("There is no such page", "main")
     assert browser.run("document.title").startswith("Not found")

@@ -76,7 +76,7 @@ def test_intervals_are_multiples_since_1970() -> None:
         (("* * * * *", "1m", "UTC"), "not both and not neither"),
     ],
 )
-def test_invalid_schedules_are_refused(given: tuple[Any, Any, str], told: str) -> None:
+def test_invalid_schedule_times_are_rejected(given: tuple[Any, Any, str], told: str) -> None:
     with pytest.raises(ValueError, match=told.replace("*", r"\*")):
         slots_of(*given)
 
@@ -93,7 +93,7 @@ def test_missed_slots_follow_the_policy() -> None:
     assert len(due(slots, 0, 10_000 * (MISSED_MAX + 5), "all")) == MISSED_MAX
 
 
-def test_declarations_are_checked() -> None:
+def test_invalid_schedule_declarations_are_rejected() -> None:
     worker = Worker(group="x")
     worker.cron("* * * * *", name="same")(lambda: None)
     with pytest.raises(ValueError, match="two schedules are named 'same'"):
@@ -117,7 +117,7 @@ async def slots_in(sim: Sim, topic: str) -> list[int]:
 
 
 @run_with(on_broker)
-async def test_handlers_take_nothing_the_slot_or_the_message(sim: Sim) -> None:
+async def test_handler_receives_nothing_the_slot_or_the_message(sim: Sim) -> None:
     seen: list[Any] = []
     worker = new_worker(sim)
 
@@ -142,7 +142,7 @@ async def test_handlers_take_nothing_the_slot_or_the_message(sim: Sim) -> None:
 
 
 @run_with(on_broker)
-async def test_schedule_continues_with_what_was_missed(sim: Sim) -> None:
+async def test_restarted_schedule_publishes_the_missed_slots(sim: Sim) -> None:
     def declared(**options: Any) -> Worker:
         worker = new_worker(sim)
         worker.cron(every="10s", name="tick", **options)(lambda: None)

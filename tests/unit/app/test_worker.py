@@ -127,7 +127,7 @@ class Order(msgspec.Struct):
 
 
 @run_with(on_broker)
-async def test_payloads_that_are_not_valid_are_dead_lettered_at_once(sim: Sim) -> None:
+async def test_invalid_payloads_are_dead_lettered_at_once(sim: Sim) -> None:
     handled: list[tuple[int, int]] = []
     worker = new_worker(sim)
 

@@ -81,7 +81,7 @@ def test_committed_rows_are_sent_and_rolled_back_rows_are_not(
     assert states(engine, outbox) == {RowState.SENT: 1}
 
 
-def test_key_order_leases_across_batches(broker: Broker, engine: Engine, outbox: Outbox) -> None:
+def test_key_order_holds_across_batches(broker: Broker, engine: Engine, outbox: Outbox) -> None:
     with engine.begin() as connection:
         for number in range(300):
             outbox.enqueue(connection, "ordered", str(number), key=f"k{number % 7}")
