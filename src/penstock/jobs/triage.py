@@ -70,7 +70,9 @@ class Triage:
     def document(self) -> dict[str, Any]:
         from dataclasses import asdict
 
-        return asdict(self)
+        document = asdict(self)
+        # The name that the command's JSON has had since its first version.
+        return {"letters": document.pop("dead_letters"), **document}
 
 
 def read_dead_letters(spark: Any, cluster: Mapping[str, str], topic: str, open_runs: Runs) -> Any:
