@@ -187,7 +187,7 @@ sbom: $(VENV)/.most ## the packages of a broker, as CycloneDX in sbom.json
 
 # ---- measure and document
 
-.PHONY: bench bench-queues bench-spark docs pictures reference
+.PHONY: bench bench-queues bench-spark docs pictures reference tour
 bench: setup etcd ## Penstock and Kafka with the same clients
 	$(BIN)/python -m bench.run $(ARGS)
 
@@ -203,6 +203,9 @@ reference: setup ## rewrite docs/reference from routes, configs, metrics and com
 
 pictures: setup-test ## screenshots of the console in docs/images, from the demo in Chromium
 	$(BIN)/python -m tests.console.pictures $(ARGS)
+
+tour: setup-test ## docs/tour.md and its pictures, from real brokers, Spark and Chromium
+	$(BIN)/python -m tests.docs.tour $(ARGS)
 
 # Needs the docs extra only, and nothing of `make setup`.
 docs: | $(BIN)/python ## the documentation as a site in site/
