@@ -12,11 +12,13 @@ from penstock.cli.terminal import profile_file
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.logs import log_format_option, log_level_option, set_up
 from penstock.cli.terminal.session import security_settings
-from penstock.cli.tools.worker_processes import CHILD_VARIABLE, PROCESSES_MAX, run_processes
 
 if TYPE_CHECKING:
     from penstock.app.worker import Worker
 
+CHILD_VARIABLE = "PENSTOCK_WORKER_CHILD"
+"""Set in the environment of children of `--processes`: they run the worker themselves."""
+PROCESSES_MAX = 256
 IMPORT_FILES = (__file__, "<frozen importlib", importlib.__file__ or "")
 """Files whose frames precede those of the loaded module in a traceback."""
 
@@ -70,6 +72,8 @@ def worker(
     penstock worker shop.jobs:worker --reload
     """
     if (processes > 1 or reload) and not os.environ.get(CHILD_VARIABLE):
+        from penstock.cli.tools.worker_processes import run_processes
+
         sys.exit(run_processes(processes, reload=reload))
     found = load(target)
     set_up(log_format, log_level)

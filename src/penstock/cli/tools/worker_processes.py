@@ -13,11 +13,9 @@ import sys
 from pathlib import Path
 
 from penstock.base.retry import Retry
+from penstock.cli.tools.worker import CHILD_VARIABLE
 from penstock.runtime.random import SystemRandom
 
-CHILD_VARIABLE = "PENSTOCK_WORKER_CHILD"
-"""Set in the environment of children: they run the worker themselves."""
-PROCESSES_MAX = 256
 EARLY_S = 5.0
 LOOK_S = 0.5
 FILES_MAX = 10_000
