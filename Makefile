@@ -188,8 +188,8 @@ sbom: $(VENV)/.most ## the packages of a broker, as CycloneDX in sbom.json
 # ---- measure and document
 
 .PHONY: bench bench-queues bench-spark docs pictures reference tour
-bench: setup etcd ## Penstock and Kafka with the same clients
-	$(BIN)/python -m bench.run $(ARGS)
+bench: setup etcd ## Penstock and Kafka, or an older commit (OLD=commit), with the same clients
+	$(BIN)/python -m bench.run $(if $(OLD),--old '$(OLD)') $(ARGS)
 
 bench-spark: setup spark-connector ## the Spark source and sink, and Spark's own Kafka connector
 	$(BIN)/python -m bench.spark $(ARGS)

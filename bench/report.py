@@ -6,7 +6,7 @@
 import json
 import statistics
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from bench.catalogue import FIGURES, Figure
 
-OWN, PEER = "penstock", "kafka"
+OWN, PEER, OLD = "penstock", "kafka", "older"
 
 
 @dataclass
@@ -26,6 +26,7 @@ class Results:
     quick: bool
     values: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    peer: str = PEER
 
     def add(self, side: str, figures: dict[str, float]) -> None:
         for key, value in figures.items():
@@ -67,9 +68,11 @@ class Row:
 
 
 def rows(results: Results) -> Iterator[Row]:
-    """Figures of this run, in the catalogue's order."""
+    """Figures of this run, in the catalogue's order; targets compare with Kafka only."""
     for figure in FIGURES:
-        own, peer = results.median(figure.key, OWN), results.median(figure.key, PEER)
+        if results.peer != PEER:
+            figure = replace(figure, rule="")
+        own, peer = results.median(figure.key, OWN), results.median(figure.key, results.peer)
         if own is not None or peer is not None:
             yield Row(figure, own, peer)
 
@@ -94,7 +97,7 @@ def show(results: Results, console: Console) -> None:
         ", quick: too short to judge by" if results.quick else ""
     )
     table = Table(title=title)
-    for column in ("figure", "unit", "Penstock", "Kafka", "ratio", "target", ""):
+    for column in ("figure", "unit", "Penstock", results.peer, "ratio", "target", ""):
         left = column in ("figure", "unit", "target")
         table.add_column(column, justify="left" if left else "right")
     marks = {True: "[green]✓[/green]", False: "[red]✗[/red]", None: ""}

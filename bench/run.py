@@ -1,10 +1,14 @@
 """`make bench`: measures Penstock and, if Java and Maven are available, Kafka in turns.
 
     python -m bench.run [--quick] [--rounds N] [--only PART ...] [--no-peer] [--redraw FILE ...]
+    python -m bench.run --old COMMIT [--quick] [--rounds N] [--only PART ...]
 
 Each round measures one side and then the other, so that other load affects both. A full run
 with both sides rewrites docs/benchmarks.md and its chart; a quick or partial one only prints and
 stores its JSON. Exits with 1 if a measurement failed, not if a target was missed.
+
+With `--old`, an older commit of Penstock takes Kafka's place on a single node: the ratios say
+what changed since, whatever else the machine does. Targets, which compare with Kafka, are left out.
 """
 
 import argparse
@@ -13,6 +17,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -28,6 +33,7 @@ from bench.measures import QUICK, Sizes
 from bench.peers import kafka as kafka_peer
 from bench.probe import ProbeFailed
 from bench.sides import Process, Side, kafka, penstock
+from tests.mixed import trees
 from tests.processes import ProcessFailed
 
 ROOT = Path(__file__).parents[1]
@@ -59,6 +65,7 @@ class Run:
         self.data = CACHE / f"data-{os.getpid()}"
         self.progress = progress
         self.results = report.Results(describe(self.sizes), options.rounds, options.quick)
+        self.results.peer = report.OLD if options.old else report.PEER
         self._bar = progress.add_task("", total=self._steps())
 
     def _steps(self) -> int:
@@ -227,9 +234,9 @@ class Run:
                     )
         for rank in ("p50", "p99", "p999"):
             # Kafka never syncs, so its figure is compared with both of Penstock's.
-            peers = self.results.values.get(f"latency_{rank}", {}).get(report.PEER)
+            peers = self.results.values.get(f"latency_{rank}", {}).get(self.results.peer)
             if peers and unsynced is not None:
-                self.results.values[f"latency_page_cache_{rank}"][report.PEER] = peers
+                self.results.values[f"latency_page_cache_{rank}"][self.results.peer] = peers
 
 
 def describe(sizes: Sizes) -> dict[str, str]:
@@ -250,9 +257,14 @@ def describe(sizes: Sizes) -> dict[str, str]:
     }
 
 
-def choose_sides(options: argparse.Namespace, console: Console) -> list[Side]:
-    """Penstock, and Kafka if available."""
+def choose_sides(options: argparse.Namespace, console: Console, stack: ExitStack) -> list[Side]:
+    """Penstock, and its peer: an older commit if one is given, else Kafka if available."""
     sides = [penstock()]
+    if options.old:
+        console.print(f"[dim]checking out {options.old}[/dim]")
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-")))
+        older = stack.enter_context(trees.checkout(options.old, folder / "old"))
+        return [*sides, penstock(name=report.OLD, prefix=older.prefix())]
     if options.no_peer:
         return sides
     if options.no_penstock:
@@ -277,6 +289,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--payload-mb", type=int, help="payload per produce and consume")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="only these parts")
+    parser.add_argument("--old", metavar="COMMIT", help="compare with this commit, not with Kafka")
     parser.add_argument("--no-peer", action="store_true", help="measure Penstock alone")
     parser.add_argument("--no-penstock", action="store_true", help="measure Kafka alone")
     parser.add_argument(
@@ -287,6 +300,10 @@ def parse() -> argparse.Namespace:
     )
     options = parser.parse_args()
     options.rounds = options.rounds or (1 if options.quick else 3)
+    if options.old:
+        options.only = options.only or [*STARTED, *RUNNING]
+        if refused := set(options.only) & {*CLUSTERS, *OWN}:
+            parser.error(f"--old compares single nodes, not {', '.join(sorted(refused))}")
     return options
 
 
@@ -310,9 +327,10 @@ def main() -> int:
     if os.getloadavg()[0] > BUSY_LOAD:
         busy = f"the machine is busy (load {os.getloadavg()[0]:.1f})"
         console.print(f"[yellow]{busy}: latencies will say more about it than about us[/yellow]")
-    sides = choose_sides(options, console)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+    with ExitStack() as stack:
+        sides = choose_sides(options, console, stack)
+        progress = stack.enter_context(Progress(*columns, TimeElapsedColumn(), console=console))
         run = Run(options, sides, progress)
         results, path = run.results, CACHE / time.strftime("%Y%m%d-%H%M%S.json")
         try:

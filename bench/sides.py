@@ -7,7 +7,7 @@ directory, on the same real disk, and its own port.
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -61,13 +61,17 @@ class Side:
                 process.stop()
 
 
-def penstock(sets: Mapping[str, object] | None = None, name: str = "penstock") -> Side:
-    """Penstock side; `sets` are broker settings."""
+def penstock(
+    sets: Mapping[str, object] | None = None,
+    name: str = "penstock",
+    prefix: Sequence[str] = (),
+) -> Side:
+    """Penstock side; `sets` are broker settings, `prefix` goes before its command."""
 
     def prepare(data_dir: Path) -> Process:
         port = free_port()
         settings = {**SETTINGS, **(sets or {})}
-        process = PenstockProcess(data_dir, settings, kafka_port=port, started=False)
+        process = PenstockProcess(data_dir, settings, kafka_port=port, started=False, prefix=prefix)
         process.bootstrap = f"127.0.0.1:{port}"
         return process
 

@@ -6,7 +6,7 @@ everything else is asked over Kafka's protocol or read from /proc.
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.processes import LoggedProcess
@@ -25,7 +25,10 @@ partitions.
 
 
 class PenstockProcess(LoggedProcess):
-    """One `penstock up`, started by the constructor by default; after `stop`, use `start`."""
+    """One `penstock up`, started by the constructor by default; after `stop`, use `start`.
+
+    `prefix` goes before the command, e.g. to run the code of another commit.
+    """
 
     def __init__(
         self,
@@ -36,8 +39,10 @@ class PenstockProcess(LoggedProcess):
         http_port: int = 0,
         ready_timeout_s: float = 60.0,
         started: bool = True,
+        prefix: Sequence[str] = (),
     ) -> None:
         super().__init__(data_dir.with_name(data_dir.name + ".log"))
+        self._prefix = prefix
         self.data_dir = data_dir
         self.sets = dict(sets or {})
         self.kafka_port = kafka_port
@@ -55,7 +60,7 @@ class PenstockProcess(LoggedProcess):
 
     def spawn(self) -> None:
         """Starts the broker and returns at once."""
-        command = [COMMAND, "up", "--data", str(self.data_dir)]
+        command = [*self._prefix, COMMAND, "up", "--data", str(self.data_dir)]
         if "listeners" not in self.sets:
             command += ["--kafka-port", str(self.kafka_port)]
         command += ["--http-port", str(self.http_port)]
