@@ -24,6 +24,7 @@ from penstock.node.listeners import cannot_listen, endpoints, refuse_open_listen
 from penstock.node.node import Node, NodeFailed
 from penstock.node.security.secret_exposure import exposures
 from penstock.node.security.startup_checks import refuse_unusable_security
+from penstock.runtime import systemd
 from penstock.runtime.file_permissions import readers_of
 from penstock.runtime.malloc import keep_freed
 
@@ -58,6 +59,7 @@ async def serve(config: NodeConfig, ready: Ready) -> None:
             await starting
         return
     kafka, http = starting.result()
+    service = systemd.of_process()
     try:
         # Objects created at start live as long as the node: the collector need not scan them.
         gc.collect()
@@ -66,9 +68,12 @@ async def serve(config: NodeConfig, ready: Ready) -> None:
         # times: with a thousand parked replies, that takes a tenth of all CPU.
         gc.set_threshold(YOUNG_OBJECTS_MAX, *gc.get_threshold()[1:])
         ready(kafka, http)
+        service.ready(f"Kafka on {kafka}, HTTP on {http}")
         await _either(stop, node.failed)
     finally:
+        service.stopping()
         await node.stop()
+        await service.close()
     if node.failed.done():
         await node.failed
 
