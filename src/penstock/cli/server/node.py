@@ -15,17 +15,31 @@ from penstock.cli.terminal.logs import log_format_option, log_level_option, set_
 @click.option(
     "--config", required=True, metavar="FILE", help="The node's config as TOML; see below."
 )
+@click.option("--node-id", type=int, metavar="ID", help="Overrides `node-id` of the file.")
+@click.option(
+    "--advertised-host",
+    metavar="HOST",
+    help="Overrides `advertised-host` of the file: the name that clients and other nodes use.",
+)
 @set_option
 @log_format_option
 @log_level_option("info")
-def node(config: str, sets: tuple[str, ...], log_format: str, log_level: str) -> None:
+def node(
+    config: str,
+    node_id: int | None,
+    advertised_host: str | None,
+    sets: tuple[str, ...],
+    log_format: str,
+    log_level: str,
+) -> None:
     """Start one node of a cluster whose metadata is in etcd.
 
     The first SIGTERM or Ctrl-C hands over leadership and stops the node cleanly; a second one stops
-    it at once.
+    it at once. Nodes may share a file that leaves out what differs:
 
     \b
     penstock node --config node.toml
+    penstock node --config shared.toml --node-id 2 --advertised-host penstock-2.example.com
 
     \b
     node-id = 2
@@ -40,7 +54,8 @@ def node(config: str, sets: tuple[str, ...], log_format: str, log_level: str) ->
         from penstock.node.config import load
         from penstock.node.process import run
 
-    loaded = load(config, {}, parse_pairs(sets, "--set"))
+    flags = {"node_id": node_id, "advertised_host": advertised_host}
+    loaded = load(config, flags, parse_pairs(sets, "--set"))
     if loaded.etcd is None:
         raise UserError(
             f"{config} has no [etcd] section with endpoints, so there is no cluster to join; "
