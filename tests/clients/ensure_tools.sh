@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs what the tests run and pip cannot bring: kcat, a JDK and Maven for the client tests,
 # ip, with which the chaos tests make networks of their own, libfaketime, with which histories step
-# clocks, PostgreSQL and Redis for the stores, promtool, which reads our alerts, and Chromium, in
-# which the console is tried.
+# clocks, PostgreSQL and Redis for the stores, promtool, which reads our alerts, Chromium, in
+# which the console is tried, and systemd, which reads our unit.
 # Fast when everything is there. Ends with an error that says what to do when it cannot.
 set -eu
 
@@ -15,6 +15,7 @@ command -v faketime >/dev/null 2>&1 || missing="$missing faketime"
 command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
 command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
 command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
+command -v systemd-analyze >/dev/null 2>&1 || missing="$missing systemd"
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null 2>&1 ||
     missing="$missing postgresql"
 [ -z "$missing" ] && exit 0
