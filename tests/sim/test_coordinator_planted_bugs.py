@@ -20,13 +20,12 @@ from penstock.coordinator.runtime.shard_runtime import ShardRuntime
 from penstock.coordinator.txn_markers import MarkerWriter, _Ending
 from penstock.log.log import Log
 from penstock.log.producers import Producers
-from penstock.state.groups import fencing, queries
+from penstock.state.groups import fencing, offsets, queries
 from penstock.state.groups.classic import sync_heartbeat_leave
 from penstock.state.groups.classic.group import ClassicGroup, Roster
 from penstock.state.groups.consumer import heartbeat, reconciliation
 from penstock.state.groups.consumer.group import ConsumerGroup
 from penstock.state.groups.consumer.pending_change import PendingChange
-from penstock.state.groups.offsets import GroupOffsets
 from penstock.state.groups.timers import Timers
 from penstock.state.transactions import transaction
 from penstock.state.transactions.records import TRANSACTIONS_V0, TxnRecord, TxnState
@@ -240,7 +239,11 @@ def sessions_are_short_after_loading(patch: Patch) -> None:
 
 
 def unstable_positions_are_told(patch: Patch) -> None:
-    patch.setattr(GroupOffsets, "is_unstable", lambda self, *place: False)
+    def planted(found: Any, unstable: frozenset[Any], *rest: Any) -> Any:
+        return rows(found, frozenset(), *rest)
+
+    rows = offsets._rows
+    patch.setattr(offsets, "_rows", planted)
 
 
 # -- transactions -----------------------------------------------------------------------------

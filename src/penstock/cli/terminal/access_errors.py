@@ -72,9 +72,10 @@ def explain_denial(refused: Refused, command: str, user: str) -> str | None:
         named = re.search(rf"{kind} '([^']+)'", text)
         name = named[1] if named else f"{kind.upper()}"
         resource, option = f"{kind} {name!r}", f"--{kind} {name}"
+    permission = needed.upper().replace(" ", " and ")
     return (
-        f"not allowed: `penstock {command}` needs permission to {needed.replace(' ', ', ')} on "
-        f"{resource}, which {user} lacks; an administrator grants it with "
+        f"not allowed: `penstock {command}` needs the permission {permission} on {resource}, which "
+        f"{user} lacks; an administrator grants it with "
         f"`penstock acl allow {user} {needed} {option}`"
     )
 
