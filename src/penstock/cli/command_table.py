@@ -48,6 +48,7 @@ SECTIONS = {
         "audit": ("penstock.cli.security.audit", "audit"),
     },
     "Tools": {
+        "mcp": ("penstock.cli.mcp.command", "mcp"),
         "profile": ("penstock.cli.security.profiles", "profile"),
         "completion": ("penstock.cli.tools.completion", "completion"),
         "generate": ("penstock.cli.tools.generate", "generate"),

@@ -40,6 +40,8 @@ _EXTRAS = {
     "joserfc": "security",
     "cryptography": "security",
     "opentelemetry": "otel",
+    "mcp": "mcp",
+    "mcp_types": "mcp",
 }
 """Extra of the distribution that installs an optional package."""
 
