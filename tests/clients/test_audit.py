@@ -105,12 +105,12 @@ def test_http_and_registry_requests_are_audited(broker: Secured, topic: str) -> 
     (denied,) = wait_for(broker, 1, "--action", "DELETE *", "--outcome", "denied")
     assert (denied["principal"], denied["resources"]) == (f"User:{USER}", [f"topic:{topic}"])
     assert ask("GET", f"{url}/topics", auth=(USER, "wrong")) == 401
-    wait_for(broker, 1, "--action", "Authenticate", "--door", "http")
+    wait_for(broker, 1, "--action", "Authenticate", "--endpoint", "http")
     schema = {"schema": '"string"'}
     subject = f"{url}/subjects/{topic}-value/versions"
     assert ask("POST", subject, schema, as_bob) == 403
     assert ask("POST", subject, schema) == 200
-    about = ("--door", "registry", "--resource", f"subject:{topic}-value")
+    about = ("--endpoint", "registry", "--resource", f"subject:{topic}-value")
     assert [row["outcome"] for row in wait_for(broker, 2, *about)] == ["denied", "done"]
 
 
@@ -121,11 +121,11 @@ def test_sqs_requests_are_audited(broker: Secured, topic: str) -> None:
         pytest.raises(ClientError, match="AccessDenied"),
     ):
         sqs.create_queue(QueueName=queue)
-    (denied,) = wait_for(broker, 1, "--door", "sqs", "--action", "CreateQueue")
+    (denied,) = wait_for(broker, 1, "--endpoint", "sqs", "--action", "CreateQueue")
     assert (denied["outcome"], denied["principal"]) == ("denied", "User:key")
     with aws.client("sqs", broker.process.http, secret="wrong") as sqs, pytest.raises(ClientError):
         sqs.list_queues()
-    wait_for(broker, 1, "--door", "sqs", "--action", "Authenticate")
+    wait_for(broker, 1, "--endpoint", "sqs", "--action", "Authenticate")
 
 
 def test_audit_topic_is_protected_and_survives_a_restart(

@@ -237,7 +237,7 @@ traceback:
     Run(
         "tour-redrive", "penstock dlq redrive sends the mended message back",
         (
-            "penstock dlq redrive labels --letter 0:0 --yes \\\n"
+            "penstock dlq redrive labels --id 0:0 --yes \\\n"
             "    --payload '{\"name\": \"bob\", \"town\": \"narvik\"}'",
             "penstock dlq list",
         ),

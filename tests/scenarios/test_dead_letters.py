@@ -159,7 +159,7 @@ def test_dead_letters_are_inspected_redriven_edited_and_purged(desk: Desk) -> No
     assert desk.ask("dlq", "redrive", "jobs", "--key", "k1")["letters"] == 0
 
     edited = letters[0]["letter"]
-    desk.call("dlq", "redrive", "jobs", "--letter", edited, "--payload", "1000", "--yes")
+    desk.call("dlq", "redrive", "jobs", "--id", edited, "--payload", "1000", "--yes")
     assert desk.judge("jobs", "workers", 1) == [1000]
     assert "--all" in desk.call("dlq", "purge", "jobs", code=1).stderr
     assert desk.ask("dlq", "purge", "jobs", "--all", "--yes")["letters"] == 8

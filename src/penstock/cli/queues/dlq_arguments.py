@@ -28,12 +28,9 @@ topic_argument = click.argument(
 
 _OPTIONS = (
     click.option(
-        "--letter",
-        "messages",
-        multiple=True,
-        metavar="P:OFFSET",
-        help="Only this message; repeatable.",
+        "--id", "ids", multiple=True, metavar="P:OFFSET", help="Only this message; repeatable."
     ),
+    click.option("--letter", "former_ids", multiple=True, hidden=True, help="Now --id."),
     click.option("--error", metavar="CLASS", help="Only this error class; * and ? are wildcards."),
     click.option("--message", metavar="TEXT", help="Only error messages containing this."),
     click.option("-k", "--key", help="Only this key."),
@@ -68,7 +65,8 @@ def filter_options(command: F) -> F:
 
 
 def filter_of(
-    messages: tuple[str, ...],
+    ids: tuple[str, ...],
+    former_ids: tuple[str, ...],
     error: str | None,
     message: str | None,
     key: str | None,
@@ -85,7 +83,7 @@ def filter_of(
     failed_from, failed_until = parse_times("--failed", failed)
     topic, partition, offsets = _source(source)
     return DeadLetterFilter(
-        ids=frozenset(map(parse_message_id, messages)),
+        ids=frozenset(map(parse_message_id, (*ids, *former_ids))),
         error_class=error or "",
         error_text=message or "",
         key=None if key is None else key.encode(),

@@ -92,13 +92,13 @@ def redrive(
     \b
     penstock dlq redrive orders.dlq --error 'Timeout*' --dry-run
     penstock dlq redrive orders.dlq --error 'Timeout*' --rate 100 --yes
-    penstock dlq redrive orders.dlq --letter 0:15 --edit
+    penstock dlq redrive orders.dlq --id 0:15 --edit
     penstock dlq redrive orders.dlq --to orders.quarantine
     """
     wanted = filter_of(**chosen)
     is_edited = edit or payload is not None
     if is_edited and (len(wanted.ids) != 1 or (edit and payload is not None)):
-        raise UserError("--edit and --payload change one message: name it with --letter P:OFFSET")
+        raise UserError("--edit and --payload change one message: name it with --id P:OFFSET")
 
     async def work(session: CommandSession) -> tuple[Preview, RedriveReport | None]:
         from penstock.client.dead_letters.redrive import RedriveRequest

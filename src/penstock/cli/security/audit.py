@@ -30,10 +30,11 @@ COLUMNS = ("time", "who", "from", "endpoint", "action", "outcome", "resources")
     "--outcome", type=click.Choice(["done", "denied", "failed"]), help="Only this outcome."
 )
 @click.option(
-    "--door",
+    "--endpoint",
     metavar="NAME",
     help="Only this endpoint: kafka, http, console, sqs, sns, registry.",
 )
+@click.option("--door", "former_endpoint", hidden=True, help="Now --endpoint.")
 @click.option("--since", metavar="AGO", help="Only entries this recent: 15m, 24h, 7d.")
 @click.option(
     "-n", "--last", type=int, default=100, show_default=True, help="At most this many entries."
@@ -45,7 +46,8 @@ def audit(
     action: str | None,
     resource: str | None,
     outcome: str | None,
-    door: str | None,
+    endpoint: str | None,
+    former_endpoint: str | None,
     since: str | None,
     last: int,
     brokers: str,
@@ -63,12 +65,14 @@ def audit(
     if last < 1:
         raise UserError(f"--last {last} is below 1; pass the number of entries to show")
 
+    endpoint = endpoint or former_endpoint
+
     def fits(entry: AuditEntry) -> bool:
         return (
             (principal is None or entry.principal in (principal, f"User:{principal}"))
             and (action is None or fnmatch.fnmatchcase(entry.action, action))
             and (outcome is None or entry.outcome == outcome)
-            and (door is None or entry.door == door)
+            and (endpoint is None or entry.door == endpoint)
             and (resource is None or _is_about(entry, resource))
         )
 

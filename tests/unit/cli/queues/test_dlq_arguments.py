@@ -11,7 +11,8 @@ from penstock.client.dead_letters.filters import DeadLetterFilter
 from penstock.client.dead_letters.message import dead_letter_of
 
 NOTHING: dict[str, Any] = {
-    "messages": (),
+    "ids": (),
+    "former_ids": (),
     "error": None,
     "message": None,
     "key": None,
@@ -27,7 +28,8 @@ NOTHING: dict[str, Any] = {
     ("given", "chosen"),
     [
         ({}, DeadLetterFilter()),
-        ({"messages": ("0:5", "1:7")}, DeadLetterFilter(ids=frozenset({(0, 5), (1, 7)}))),
+        ({"ids": ("0:5", "1:7")}, DeadLetterFilter(ids=frozenset({(0, 5), (1, 7)}))),
+        ({"former_ids": ("0:5",)}, DeadLetterFilter(ids=frozenset({(0, 5)}))),
         (
             {"error": "Time*", "message": "bank"},
             DeadLetterFilter(error_class="Time*", error_text="bank"),
@@ -67,8 +69,8 @@ def test_options_become_a_filter(given: dict[str, Any], chosen: DeadLetterFilter
 @pytest.mark.parametrize(
     "given",
     [
-        {"messages": ("5",)},
-        {"messages": ("a:b",)},
+        {"ids": ("5",)},
+        {"ids": ("a:b",)},
         {"failed": "yesterday"},
         {"failed": "5:9"},
         {"source": ":3"},
