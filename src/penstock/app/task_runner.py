@@ -192,7 +192,9 @@ class TaskRunner:
                 try:
                     await self._client.publish(reply[0], None, headers=reply[1])
                 except (Refused, OSError) as refused:
-                    log.warning("%r: the caller is not told of its failure: %s", message, refused)
+                    log.warning(
+                        "%r: its caller could not be notified of the failure: %s", message, refused
+                    )
             self._settled(message, message.refuse(error))
             return
         delay_s = task.delay_s(error, attempt, self._random)

@@ -88,7 +88,9 @@ class AuditLog:
         deadline_s = asyncio.get_running_loop().time() + AGAIN_SECONDS
         while self._trail or self._is_writing:
             if asyncio.get_running_loop().time() >= deadline_s:
-                log.warning("some entries of the audit log are lost with this stop")
+                log.warning(
+                    "the node stops before all entries of the audit log are written: some are lost"
+                )
                 return
             await asyncio.sleep(LINGER_SECONDS)
 

@@ -117,7 +117,9 @@ class RemoteTxns:
         answer = asyncio.get_running_loop().create_future()
         question = Question(transactional_id, producer, places, adds, answer)
         if not self._rpc.send(node_id, question):
-            question.refuse(_not_now("too many questions wait already"))
+            question.refuse(
+                _not_now(f"too many checks of transactions wait for node {node_id}: retry later")
+            )
         return await answer
 
     async def _deliver(self, node_id: int, channel: str, questions: list[Question]) -> None:

@@ -297,7 +297,7 @@ class _Ending:
         self._asked.pop((topic, index), None)
         if code in MOVED_ON:
             log.warning(
-                "%s-%d has moved on from producer %d, epoch %d: %s",
+                "%s-%d needs no marker of producer %d, epoch %d, any more: %s",
                 topic,
                 index,
                 self._write.producer_id,
@@ -333,5 +333,5 @@ class _Ending:
             )
         except Refused:
             log.info(
-                "%s: its shard is loaded again, and its markers written", write.transactional_id
+                "%s: its shard is loaded again, which writes its markers", write.transactional_id
             )

@@ -20,16 +20,17 @@ def check_together(configs: BrokerConfigs) -> None:
     heartbeat_ms, session_ms = configs.integer(HEARTBEAT), configs.integer(SESSION)
     if heartbeat_ms >= session_ms:
         raise InvalidConfig(
-            f"{HEARTBEAT} is {heartbeat_ms} and {SESSION} is {session_ms}: the node would be taken "
-            f"for dead between two heartbeats; choose a {HEARTBEAT} of at most a third of {SESSION}"
+            f"{HEARTBEAT} is {heartbeat_ms} and {SESSION} is {session_ms}: the node would be "
+            f"considered dead between two heartbeats; choose a {HEARTBEAT} of at most a third of "
+            f"{SESSION}"
         )
     missing = missing_for_tokens(configs)
     is_enabled = BEARER in configs.items("sasl.enabled.mechanisms")
     if missing and (is_enabled or len(missing) < len(OF_TOKENS)):
         # HTTP accepts tokens as soon as their keys are known, whatever SASL listeners accept.
         raise InvalidConfig(
-            f"tokens ({BEARER}, Bearer) need {' and '.join(missing)}: without, those that were "
-            "issued to others, or for others, would be let in (an audience of * takes any)"
+            f"tokens ({BEARER}, Bearer) need {' and '.join(missing)}: otherwise tokens of "
+            "other issuers, or for other services, would be accepted (audience * accepts any)"
         )
 
 

@@ -55,8 +55,8 @@ async def remember(
     if image.recovering:
         nodes = map(str, sorted(image.recovering))
         raise StoreIsOlder(
-            f"the metadata is being recovered, and only node {', '.join(nodes)} has had its say: "
-            "run `penstock cluster recover-metadata --yes` for every other node, and with "
+            f"the metadata is being recovered, and only node {', '.join(nodes)} has reported so "
+            "far: run `penstock cluster recover-metadata --yes` for every other node, and with "
             "--without for those that are lost: see docs/how-to/restore-metadata.md"
         )
     older, unknown = await ports.workers.run(

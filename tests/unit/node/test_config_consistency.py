@@ -22,7 +22,7 @@ def test_defaults_are_consistent() -> None:
 @pytest.mark.parametrize("heartbeat_ms", ["6000", "7000"])
 def test_heartbeat_interval_near_the_session_timeout_is_refused(heartbeat_ms: str) -> None:
     configs = BrokerConfigs({"broker.heartbeat.interval.ms": heartbeat_ms})
-    with pytest.raises(InvalidConfig, match=r"taken for dead .* at most a third"):
+    with pytest.raises(InvalidConfig, match=r"considered dead .* at most a third"):
         check_together(configs)
 
 

@@ -532,7 +532,7 @@ def _explain_fenced(error: Exception, topic: str) -> Exception:
     if isinstance(error, Refused) and error.code in FENCED:
         return Refused(
             error.code,
-            f"another redrive or purge of {topic} was started and takes over: messages that were "
-            "settled stay settled, the other one settles the rest",
+            f"another redrive or purge of {topic} has replaced this one: settled messages stay "
+            "settled, and the other one settles the rest",
         )
     return error

@@ -181,7 +181,7 @@ class _Planning:
             if marker is None and has_logs and name not in topics:
                 self._plan.check.append(
                     f"topic {name} ({record.id}) is in the metadata, and no node knows it; it "
-                    "stays, since there are logs of it"
+                    "is kept, because some nodes have its logs"
                 )
                 continue
             del self._wanted[key]
@@ -194,7 +194,7 @@ class _Planning:
             self._wanted[store_keys.deleted_key(topic_id)] = (
                 bytes(marker.value) if marker is not None else store_keys.encode(deleted)
             )
-            self._plan.done.append(f"topic {name} ({record.id}) was deleted: it is deleted again")
+            self._plan.done.append(f"topic {name} ({record.id}) was deleted, and is removed again")
 
     def _with_secrets(self, key: str, value: bytes) -> bytes:
         """Adds the store's passwords to known configs: they are persisted nowhere else."""
@@ -222,7 +222,7 @@ class _Planning:
             name = next(iter(next(iter(partitions.values())).values())).name
             if self._known is not None or name in self._topics():
                 self._plan.check.append(
-                    f"there are logs of {name} ({text}), which no node knows: left unchanged"
+                    f"logs of unknown topic {name} ({text}) exist: left unchanged"
                 )
                 continue
             every = sorted({node for by_node in partitions.values() for node in by_node})
@@ -311,7 +311,7 @@ class _Planning:
         absent = [node for node in behind if node in self._given_up and node not in self._reports]
         if absent:
             self._plan.check.append(
-                f"{name}-{index}: records that only node {absent[0]} had are given up, if any"
+                f"{name}-{index}: records that only node {absent[0]} had are lost, if any"
             )
 
     # -- other keys -------------------------------------------------------------------------

@@ -138,7 +138,7 @@ class LogRepair:
         """Empties the log and starts it at the leader's start offset, beyond its end."""
         held = self._partition.log
         log.warning(
-            "%s-%d starts over at %d: node %d begins there, and we end at %d",
+            "%s-%d starts over at %d: the log of leader %d begins there, and this one ends at %d",
             *self._name,
             offset,
             self._leader,
@@ -164,7 +164,7 @@ class LogRepair:
             if self._is_over():
                 return False
             taken = held.append_replica(view, self._clock.now_ms(), waits=False)
-            assert taken, "what was expected is taken"
+            assert taken, "an expected batch is appended"
             self._copied.bytes += taken
             partition.copied(uncommitted_from)
             view = view[taken:]

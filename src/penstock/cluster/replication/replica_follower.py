@@ -280,7 +280,7 @@ class ReplicaFollower:
             return
         if code not in BEHIND and code is not self._reported:
             self._reported = code
-            log.warning("node %d does not give us %s-%d: %s", self.leader, *self._name, code.name)
+            log.warning("node %d refuses fetches of %s-%d: %s", self.leader, *self._name, code.name)
         self.pause()
 
     # -- status -----------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class ReplicaFollower:
         except LeaderLacksRecords as lack:
             if not self._is_lack_reported:
                 self._is_lack_reported = True
-                log.error("%s-%d is not followed: %s", *self._name, lack)
+                log.error("%s-%d is not replicated: %s", *self._name, lack)
             if not self.is_over:
                 self._set_status(
                     FollowerStatus.BROKEN if self._is_offline else FollowerStatus.PAUSED
@@ -340,7 +340,7 @@ class ReplicaFollower:
                 self._timer = loop.call_later(RESTORE_SECONDS, self._resume)
             return
         except Refused as refused:
-            log.warning("%s-%d is followed later: %s", *self._name, refused)
+            log.warning("replication of %s-%d is retried: %s", *self._name, refused)
         except PEER_ERRORS:
             pass  # The leader is unreachable; the fetcher retries.
         else:

@@ -58,7 +58,7 @@ class BacklogLimits:
             names = {partition.topic for partition, _ in large}
             listing = await self._positions.everywhere(names)
         except Refused as refused:
-            log.info("backlogs are as they were: %s", refused)
+            log.info("backlogs were not measured, so their limits stay as they are: %s", refused)
             return
         full: dict[PartitionKey, Full] = {}
         for partition, bytes_max in large:
@@ -91,15 +91,20 @@ class BacklogLimits:
         try:
             needed = await first_needed(self._queues, partition, needing(there, ()))
         except (Refused, Corrupt, OSError) as error:
-            log.info("%s-%d is taken for unread: %s", partition.topic, partition.index, error)
+            log.info(
+                "the first unread offset of %s-%d is unknown, so its whole log counts: %s",
+                partition.topic,
+                partition.index,
+                error,
+            )
             needed = None
         return bytes_since(partition.log, start if needed is None else needed)
 
     def _tell(self, full: dict[PartitionKey, Full]) -> None:
         for key in full.keys() - self._full.keys():
-            log.warning("producers of %s-%d are held up: %s", *key, full[key].reason)
+            log.warning("producers of %s-%d are blocked or rejected: %s", *key, full[key].reason)
         for key in self._full.keys() - full.keys():
-            log.warning("producers of %s-%d may go on", *key)
+            log.warning("producers of %s-%d are accepted again", *key)
         self._full = full
         self._queues.around.partitions.pressure.set_full_backlogs(full)
 

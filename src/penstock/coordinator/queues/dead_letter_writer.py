@@ -273,7 +273,7 @@ class DeadLetterWriter:
         taken = resolve_topic(source.configs, self._configs).log.message_bytes_max
         limit = max(taken + HEADER_BYTES, size)
         log.warning(
-            "%s: %s is raised to %d for %s, which takes no dead letters of %s otherwise",
+            "%s: %s is raised to %d for %s, which would refuse dead letters of %s",
             queue.key.group,
             LIMIT,
             limit,

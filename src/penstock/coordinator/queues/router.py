@@ -77,7 +77,7 @@ class QueueRpc:
         be asked."""
         used = self._used.get(node_id, 0)
         if used >= LINES_MAX:
-            why = f"too many wait at node {node_id}"
+            why = f"too many receives wait for node {node_id}: retry later"
             return _refused(keys, Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, why))
         self._used[node_id] = used + 1
         try:

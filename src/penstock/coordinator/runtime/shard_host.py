@@ -176,7 +176,7 @@ class ShardHost(Generic[S]):
         effects: Callable[[ShardRuntime[S]], Effect | None] = no_effects,
         activated: Callable[[ShardRuntime[S]], None] = nothing_to_tell,
         unreadable: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        holds: str = "what is coordinated there",
+        holds: str = "the coordinator's state",
     ) -> None:
         """`unreadable` is the code for calls to an unreadable partition, `holds` describes its
         content in messages."""
@@ -318,8 +318,8 @@ class ShardHost(Generic[S]):
             if isinstance(error, Corrupt | OSError):
                 around.partitions.read_failed(partition, error)
             why = (
-                f"{self._holds} cannot be read from {self.topic}-{partition.index}: the log of "
-                f"node {around.peers.node_id} says why, and what to do"
+                f"{self._holds} cannot be read from {self.topic}-{partition.index}: see the log "
+                f"of node {around.peers.node_id} for the cause and what to do"
             )
             runtime.offline(Refused(self._unreadable, why))
             return

@@ -282,7 +282,13 @@ class ShardRuntime(Generic[S]):
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             # Callers look for another coordinator.
             level, told = logging.INFO, ErrorCode.NOT_COORDINATOR
-        log.log(level, "%s-%d is given up: %s", self.partition.topic, self.partition.index, why)
+        log.log(
+            level,
+            "%s-%d is no longer coordinated here: %s",
+            self.partition.topic,
+            self.partition.index,
+            why,
+        )
         self._vacate(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, told)
         self._broken(self)
 

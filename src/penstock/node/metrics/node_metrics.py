@@ -215,19 +215,19 @@ NODE_READINGS = (
     GaugeReading(
         "penstock_isr_shrinks_total",
         "counter",
-        "Times that a leader here took replicas out of the ISR because they lagged.",
+        "Changes by leaders on this node that removed lagging replicas from the ISR.",
         lambda node: node.isr.shrinks,
     ),
     GaugeReading(
         "penstock_isr_expands_total",
         "counter",
-        "Times that a leader here took replicas into the ISR because they had caught up.",
+        "Changes by leaders on this node that added replicas to the ISR after they caught up.",
         lambda node: node.isr.expands,
     ),
     GaugeReading(
         "penstock_replicas",
         "gauge",
-        "Replicas here that follow, by condition: ready, syncing, busy, paused or broken.",
+        "Followers on this node by condition: ready, syncing, busy, paused or broken.",
         lambda node: [
             ((condition.value,), node.fetchers.count(condition)) for condition in FollowerStatus
         ],
@@ -248,14 +248,14 @@ NODE_READINGS = (
     GaugeReading(
         "penstock_replica_batches_refused_total",
         "counter",
-        "Times that a leader sent a batch that was damaged or out of place.",
+        "Batches from leaders that were damaged or out of order.",
         lambda node: node.fetchers.copied.batches_refused,
     ),
     GaugeReading(
         "penstock_replica_mends_total",
         "counter",
-        "Times that a replica's log was cut, started over, or replaced because it was damaged; "
-        "refused: a leader lacked committed records that the replica holds.",
+        "Repairs of follower logs: cut (truncated), start over (emptied), restore (replaced "
+        "because of damage); refused: the leader lacked committed records that the follower holds.",
         lambda node: [
             (("cut",), node.fetchers.copied.truncations),
             (("start over",), node.fetchers.copied.resets),
@@ -273,19 +273,19 @@ NODE_READINGS = (
     GaugeReading(
         "penstock_fenced",
         "gauge",
-        "1 while this node is not sure of its place in the cluster and takes no writes.",
+        "1 while this node is fenced: it cannot confirm its registration and refuses writes.",
         lambda node: float(node.membership.is_fenced),
     ),
     GaugeReading(
         "penstock_partitions_leaderless",
         "gauge",
-        "Partitions of the whole cluster without a leader: neither written nor read.",
+        "Partitions of the whole cluster without a leader, which cannot be written or read.",
         lambda node: leaderless(node.ctx.image),
     ),
     GaugeReading(
         "penstock_links",
         "gauge",
-        "Other nodes to which a connection is up.",
+        "Other nodes that this node is connected to.",
         lambda node: len(node.links.connected),
     ),
     GaugeReading(
@@ -309,25 +309,25 @@ NODE_READINGS = (
     GaugeReading(
         "penstock_disk_used_percent",
         "gauge",
-        "How full the disk that holds the logs is.",
+        "Used share of the disk that holds the logs, in percent.",
         lambda node: node.disk.used_percent(node.config.data_dir),
     ),
     GaugeReading(
         "penstock_backlogs_full",
         "gauge",
-        "Partitions led here whose producers are held up because of max.backlog.bytes.",
+        "Partitions led here whose producers are blocked or rejected by max.backlog.bytes.",
         lambda node: node.partitions.pressure.full_count,
     ),
     GaugeReading(
         "penstock_writes_refused",
         "gauge",
-        "1 while no write is taken because the disk is nearly full.",
+        "1 while writes are refused because the disk is nearly full.",
         lambda node: float(node.partitions.pressure.refusal is not None),
     ),
     GaugeReading(
         "penstock_flushes_total",
         "counter",
-        "Group commits: one makes everything appended before it durable.",
+        "Group commits; each makes everything appended before it durable.",
         lambda node: node.flusher.flushes,
     ),
     GaugeReading(
@@ -339,38 +339,38 @@ NODE_READINGS = (
     GaugeReading(
         "penstock_segments_removed_total",
         "counter",
-        "Segments that retention took out of use: by age, by size, or below the start of the log.",
+        "Segments removed by retention: by age, by size, or below the start of the log.",
         lambda node: node.housekeeping.segments_removed,
     ),
     GaugeReading(
         "penstock_retention_last_timestamp_seconds",
         "gauge",
-        "When retention last came to the end of a round over all partitions; 0 before the first.",
+        "End of the last round of retention over all partitions; 0 before the first.",
         lambda node: node.housekeeping.last_ms / 1000,
     ),
     GaugeReading(
         "penstock_compactions_running",
         "gauge",
-        "Logs that are being compacted now, log.cleaner.threads at most.",
+        "Running compactions, at most log.cleaner.threads.",
         lambda node: node.compactor.running,
     ),
     GaugeReading(
         "penstock_compactions_waiting",
         "gauge",
-        "Logs that are dirty enough to be compacted and wait for their turn.",
+        "Logs that are dirty enough for compaction and are queued for it.",
         lambda node: node.compactor.waiting,
     ),
     GaugeReading(
         "penstock_compaction_longest_seconds",
         "gauge",
-        "How long the oldest of the compactions that are under way has taken so far.",
+        "Duration of the longest running compaction so far.",
         lambda node: node.compactor.longest_s,
     ),
     GaugeReading(
         "penstock_compactions_total",
         "counter",
-        "Compactions that ended, by how: put in place, given up because they are not needed any "
-        "more, or failed and to be tried again.",
+        "Ended compactions by outcome: done, abandoned because they were no longer needed, or "
+        "failed and to be retried.",
         lambda node: [
             (("done",), node.compactor.compactions),
             (("abandoned",), node.compactor.abandoned),
@@ -381,7 +381,7 @@ NODE_READINGS = (
     GaugeReading(
         "penstock_compaction_last_timestamp_seconds",
         "gauge",
-        "When a compacted log was last put in place; 0 before the first.",
+        "End of the last completed compaction; 0 before the first.",
         lambda node: node.compactor.last_ms / 1000,
     ),
     GaugeReading(
@@ -412,7 +412,7 @@ NODE_READINGS = (
     GaugeReading(
         "penstock_coordinator_shards_loading",
         "gauge",
-        "Internal partitions whose state is being read; their groups and transactions wait.",
+        "Internal partitions whose state is being loaded; their groups and transactions wait.",
         shards_loading,
         ("kind",),
     ),

@@ -139,42 +139,42 @@ TOPIC_READINGS = (
     GaugeReading(
         "penstock_topic_hottest_partition_records",
         "gauge",
-        "Those of them that went to the partition which got most.",
+        "Part of penstock_topic_recent_records that went to the busiest partition.",
         warmth("hottest"),
         ("topic",),
     ),
     GaugeReading(
         "penstock_group_lag",
         "gauge",
-        "Records that a consumer group coordinated here has not read, by topic.",
+        "Records that a consumer group coordinated here has not read yet, by topic.",
         group_lags,
         ("group", "topic"),
     ),
     GaugeReading(
         "penstock_group_lag_seconds",
         "gauge",
-        "Age of the oldest of these, as far as this node has a replica to look into.",
+        "Age of the oldest unread record of a group, where this node has a replica.",
         group_ages,
         ("group", "topic"),
     ),
     GaugeReading(
         "penstock_group_partition_lag",
         "gauge",
-        "Records that a group has not read of a partition: only the 200 furthest behind.",
+        "Records of a partition that a group has not read yet; only the 200 largest.",
         partition_lags,
         ("group", "topic", "partition"),
     ),
     GaugeReading(
         "penstock_group_partition_lag_seconds",
         "gauge",
-        "Age of the first of these records, where this node has a replica to look into.",
+        "Age of the first unread record of a partition, where this node has a replica.",
         partition_ages,
         ("group", "topic", "partition"),
     ),
     GaugeReading(
         "penstock_group_lag_trend",
         "gauge",
-        "By how many records a second the lag of a group grows; below 0 it catches up.",
+        "Growth of a group's lag in records per second; negative while it catches up.",
         group_trends,
         ("group", "topic"),
     ),
@@ -193,14 +193,14 @@ TOPIC_READINGS = (
     GaugeReading(
         "penstock_queue_records",
         "gauge",
-        "Records in the queues open on this node, by what they wait for.",
+        "Records in the queues open on this node, by state.",
         queued_records,
         ("state",),
     ),
     GaugeReading(
         "penstock_queue_records_total",
         "counter",
-        "Records of queues, by what became of them; given up are those that go to dead letters.",
+        "Records of queues by outcome; given up: dead-lettered or dropped.",
         queue_events,
         ("what",),
     ),
@@ -214,28 +214,28 @@ TOPIC_READINGS = (
     GaugeReading(
         "penstock_acknowledged_age_seconds",
         "histogram",
-        "How old these records are when they are acknowledged: from their timestamp, waiting and "
-        "retries included.",
+        "Age of records at their acknowledgement, from their timestamp, including waits and "
+        "retries.",
         lambda node: node.queues.counts.acked_age,
     ),
     GaugeReading(
         "penstock_queue_depth",
         "gauge",
-        "Records of a queue that are not finished, in partitions led here, by what they wait for.",
+        "Unfinished records of a queue, in partitions led here, by state.",
         queue_depths,
         ("group", "topic", "state"),
     ),
     GaugeReading(
         "penstock_queue_oldest_seconds",
         "gauge",
-        "Age of the oldest record of a queue that is not finished, in partitions led here.",
+        "Age of the oldest unfinished record of a queue, in partitions led here.",
         queue_ages,
         ("group", "topic"),
     ),
     GaugeReading(
         "penstock_dead_letters",
         "gauge",
-        "Dead letters that were neither redriven nor purged, in partitions led here.",
+        "Open dead letters (neither redriven nor purged), in partitions led here.",
         lambda node: [
             ((topic,), d.unfinished) for topic, d in node.queue_watch.dead_letters.items()
         ],
@@ -244,7 +244,7 @@ TOPIC_READINGS = (
     GaugeReading(
         "penstock_dead_letters_oldest_seconds",
         "gauge",
-        "Age of the oldest of these dead letters.",
+        "Age of the oldest open dead letter, in partitions led here.",
         dead_letter_ages,
         ("topic",),
     ),

@@ -74,7 +74,8 @@ class Passwords:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not self._turns.join(place, name, turn):
             raise Refused(
-                ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many wait to be let in: try again"
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                "too many logins wait for their password check: retry later",
             )
         self._call()
         try:

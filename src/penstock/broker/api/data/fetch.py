@@ -256,7 +256,7 @@ class Attempt:
             if epoch < 0:
                 raise Refused(
                     ErrorCode.OFFSET_OUT_OF_RANGE,
-                    f"unknown leader epoch {followed.last_fetched_epoch}: this log has none of it",
+                    f"unknown leader epoch {followed.last_fetched_epoch}: not in this log",
                 )
             if epoch < followed.last_fetched_epoch or end < followed.offset:
                 found.diverging = (epoch, end)
