@@ -8,11 +8,12 @@ Elsewhere: roles (`partitions`), requests (`fetcher`), the log (`replica_followe
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, TypeVar
 
 from penstock.base.errors import PeerError
 from penstock.base.ports import Random, WallClock, Workers
+from penstock.base.task_set import TaskSet
 from penstock.client.errors import check
 from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
@@ -71,16 +72,14 @@ class Fetchers:
         self._watcher = watcher
         self._configs = configs
         self._throttle = FollowerThrottle(Throttle("follower", node_id, configs, watcher))
+        self._tasks = TaskSet()
         self._context = ReplicationContext(
-            workers, clock, random, self._spawn, self._ask_start, self._ask_end
+            workers, clock, random, self._tasks.start, self._ask_start, self._ask_end
         )
         self._fetchers: dict[int, tuple[Fetcher, asyncio.Task[None]]] = {}
         """Fetcher and its task by leader."""
         self._replicas: dict[FollowedPartition, ReplicaFollower] = {}
         self._incarnations: dict[int, Incarnation] = {}
-        self._tasks: dict[asyncio.Task[None], None] = {}
-        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._failed.add_done_callback(_ignore_exception)
         self._is_closed = False
 
     @property
@@ -136,7 +135,7 @@ class Fetchers:
         fetcher = Fetcher(
             leader, self._peers, self._configs, self._epoch, self._context, self._throttle
         )
-        self._fetchers[leader] = fetcher, self._spawn(fetcher.run())
+        self._fetchers[leader] = fetcher, self._tasks.start(fetcher.run())
         return fetcher
 
     def _end_unneeded(self) -> None:
@@ -160,7 +159,7 @@ class Fetchers:
     async def run(self) -> None:
         """Runs until cancelled; raises the error of a failed task."""
         try:
-            await asyncio.shield(self._failed)
+            await self._tasks.failure()
         finally:
             await self.close()
 
@@ -175,21 +174,7 @@ class Fetchers:
         self._fetchers.clear()
         for task in fetching:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.pop(task, None)
-        if task.cancelled() or self._failed.done():
-            return
-        error = task.exception()
-        if error is not None:
-            self._failed.set_exception(error)
+        await self._tasks.finish()
 
     async def _ask_start(self, replica: ReplicaFollower) -> int:
         """Start offset of the leader's log."""
@@ -243,9 +228,3 @@ def _answer_for(
         raise PeerError(f"node {replica.leader} does not answer for {partition.topic}")
     check(answer.error_code, about=f"the {about} of {partition.topic}")
     return answer
-
-
-def _ignore_exception(failed: "asyncio.Future[None]") -> None:
-    """Marks the exception as seen: `run` raises it, and without `run` nothing reads it."""
-    if not failed.cancelled():
-        failed.exception()

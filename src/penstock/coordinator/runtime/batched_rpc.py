@@ -21,6 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.base.ids import TopicId
+from penstock.base.task_set import TaskSet
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.replication.peer_connections import PEER_ERRORS, PeerConnections
 
@@ -52,9 +53,7 @@ class BatchedRpc(Generic[Item]):
         self._bytes_max = bytes_max
         self._queues: dict[int, deque[Item]] = {}
         self._free: dict[int, list[str]] = {}
-        self._tasks: dict[asyncio.Task[None], None] = {}
-        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._failed.add_done_callback(_reveal_nothing)
+        self._tasks = TaskSet()
 
     @property
     def queued(self) -> int:
@@ -86,9 +85,7 @@ class BatchedRpc(Generic[Item]):
         while queue and free:
             channel = free.pop()
             items = self._take(queue)
-            task = asyncio.get_running_loop().create_task(self._carry(node_id, channel, items))
-            self._tasks[task] = None
-            task.add_done_callback(self._ended)
+            self._tasks.start(self._carry(node_id, channel, items))
 
     def _take(self, queue: deque[Item]) -> list[Item]:
         if self._size_of is None:
@@ -108,28 +105,12 @@ class BatchedRpc(Generic[Item]):
             self._free[node_id].append(channel)
         self._set_off(node_id)
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.pop(task, None)
-        if task.cancelled() or self._failed.done():
-            return
-        error = task.exception()
-        if error is not None:
-            self._failed.set_exception(error)
-
     async def run(self) -> None:
         """Sends queued items until cancelled; raises the error that ended a delivery."""
         try:
-            await asyncio.shield(self._failed)
+            await self._tasks.failure()
         finally:
-            tasks = list(self._tasks)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _reveal_nothing(failed: "asyncio.Future[None]") -> None:
-    if not failed.cancelled():
-        failed.exception()
+            await self._tasks.cancel()
 
 
 # -- all items at hand ----------------------------------------------------------------------------
