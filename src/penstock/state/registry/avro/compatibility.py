@@ -5,14 +5,18 @@ them. Names match without their namespaces or by the reader's alias. Numbers wid
 bytes are interchangeable. A field that the writer lacks needs a default. Each branch of a writer's
 union must be readable. An enum needs the writer's symbols or a default.
 
-Recursive types are assumed compatible; if the assumption turns out wrong, the comparison is
-repeated with that knowledge.
+Recursive types: see `recursive_comparison`.
 """
 
 from typing import Final
 
 from penstock.state.registry.avro.parser import MISSING, AvroType
 from penstock.state.registry.limits import StepBudget
+from penstock.state.registry.recursive_comparison import (
+    Differences,
+    RecursiveComparison,
+    compare_until_consistent,
+)
 
 WIDER: Final = {
     ("long", "int"),
@@ -30,44 +34,18 @@ RECORDS: Final = ("record", "error")
 
 def unreadable(reader: AvroType, writer: AvroType, budget: StepBudget) -> list[str]:
     """Reasons why `reader` cannot read data of `writer`; empty: it can."""
-    known_bad: dict[tuple[int, int], list[str]] = {}
-    while True:
+
+    def one_pass(known_bad: Differences) -> tuple[list[str], _Comparison]:
         comparison = _Comparison(budget, known_bad)
-        found = comparison.compare(reader, writer, "")
-        wrongly = comparison.wrongly_assumed()
-        if not wrongly:
-            return found
-        known_bad |= wrongly
+        return comparison.compare(reader, writer, ""), comparison
+
+    return compare_until_consistent(one_pass)
 
 
-class _Comparison:
-    def __init__(self, budget: StepBudget, known_bad: dict[tuple[int, int], list[str]]) -> None:
-        self._budget = budget
-        self._known_bad = known_bad
-        self._found = dict(known_bad)
-        self._is_open: set[tuple[int, int]] = set()
-        self._assumed: list[tuple[int, int]] = []
-
-    def wrongly_assumed(self) -> dict[tuple[int, int], list[str]]:
-        """Pairs assumed compatible during their own comparison that turned out not to be."""
-        return {
-            pair: self._found[pair]
-            for pair in self._assumed
-            if self._found[pair] and pair not in self._known_bad
-        }
-
+class _Comparison(RecursiveComparison):
     def compare(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
         pair = (id(reader), id(writer))
-        if pair in self._is_open:
-            self._assumed.append(pair)
-            return []
-        found = self._found.get(pair)
-        if found is None:
-            self._budget.spend()
-            self._is_open.add(pair)
-            found = self._found[pair] = self._differences(reader, writer, path)
-            self._is_open.discard(pair)
-        return found
+        return self.compare_once(pair, lambda: self._differences(reader, writer, path))
 
     def _differences(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
         if writer.kind == "union":
@@ -85,7 +63,7 @@ class _Comparison:
         if is_record:
             return _names(reader, writer, path) + self._fields(reader, writer, path)
         if reader.kind == "enum":
-            self._budget.spend(len(reader.symbols) + len(writer.symbols))
+            self.budget.spend(len(reader.symbols) + len(writer.symbols))
             return _names(reader, writer, path) + _symbols(reader, writer, path)
         if reader.kind == "fixed":
             found = _names(reader, writer, path)
@@ -106,10 +84,10 @@ class _Comparison:
 
     def _fields(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
         found: list[str] = []
-        self._budget.spend(len(writer.fields))
+        self.budget.spend(len(writer.fields))
         written = {field.name: field for field in writer.fields}
         for field in reader.fields:
-            self._budget.spend()
+            self.budget.spend()
             there = [written[name] for name in (field.name, *field.aliases) if name in written]
             where = f"{path}/{field.name}"
             if len(there) > 1 and len({id(one) for one in there}) > 1:

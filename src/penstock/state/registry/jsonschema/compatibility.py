@@ -2,9 +2,8 @@
 
 Confluent's rules, in their strict form. A constraint may be loosened or removed, not tightened or
 added. A property must not be added to an open object, since documents may have it with any value.
-Alternatives may be added, and each old one must match a distinct new one. Recursive schemas are
-assumed compatible; if the assumption turns out wrong, the comparison is repeated with that
-knowledge.
+Alternatives may be added, and each old one must match a distinct new one. Recursive schemas: see
+`recursive_comparison`.
 
 Conditionals, `contains`, `propertyNames` and `format` are not compared.
 
@@ -28,6 +27,11 @@ from penstock.state.registry.jsonschema.model import (
     SchemaNode,
 )
 from penstock.state.registry.limits import StepBudget
+from penstock.state.registry.recursive_comparison import (
+    Differences,
+    RecursiveComparison,
+    compare_until_consistent,
+)
 
 
 def limit_differences(old: SchemaNode, new: SchemaNode, path: str, *keys: str) -> Iterator[str]:
@@ -262,51 +266,25 @@ def _covering(rules: ObjectRules, name: str) -> SchemaNode | None:
 
 def unaccepted(old: SchemaNode, new: SchemaNode, budget: StepBudget) -> list[str]:
     """Reasons why `new` is narrower than `old`; empty: it is not."""
-    known_bad: dict[tuple[int, int], list[str]] = {}
-    while True:
+
+    def one_pass(known_bad: Differences) -> tuple[list[str], Comparison]:
         comparison = Comparison(budget, known_bad)
-        found = comparison.compare(old, new, "#")
-        wrongly = comparison.wrongly_assumed()
-        if not wrongly:
-            return found
-        known_bad |= wrongly
+        return comparison.compare(old, new, "#"), comparison
+
+    return compare_until_consistent(one_pass)
 
 
-class Comparison:
+class Comparison(RecursiveComparison):
     """One pass over two schemas. The old one is always the first argument."""
-
-    def __init__(self, budget: StepBudget, known_bad: dict[tuple[int, int], list[str]]) -> None:
-        self.budget = budget
-        self._known_bad = known_bad
-        self._found = dict(known_bad)
-        self._assumed: list[tuple[int, int]] = []
-        self._is_open: set[tuple[int, int]] = set()
-
-    def wrongly_assumed(self) -> dict[tuple[int, int], list[str]]:
-        """Pairs assumed compatible during their own comparison that turned out not to be."""
-        return {
-            pair: self._found[pair]
-            for pair in self._assumed
-            if self._found[pair] and pair not in self._known_bad
-        }
 
     def compare(self, old: SchemaNode | None, new: SchemaNode | None, path: str) -> list[str]:
         if new is None:
             return []
         if old is None:
             return [f"{path}: a schema was added"]
-        old, new = old.resolved, new.resolved
-        pair = (id(old), id(new))
-        if pair in self._is_open:
-            self._assumed.append(pair)
-            return []
-        found = self._found.get(pair)
-        if found is None:
-            self.budget.spend()
-            self._is_open.add(pair)
-            found = self._found[pair] = self._differences(old, new, path)
-            self._is_open.discard(pair)
-        return found
+        before, after = old.resolved, new.resolved
+        pair = (id(before), id(after))
+        return self.compare_once(pair, lambda: self._differences(before, after, path))
 
     def accepts(self, old: SchemaNode, new: SchemaNode, path: str) -> bool:
         return not self.compare(old, new, path)
