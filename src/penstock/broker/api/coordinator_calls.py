@@ -6,9 +6,10 @@ The coordinator keeps a call that it answers later, and drops it if the connecti
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from penstock.base.errors import Refused
+from penstock.base.fair_turns import Steps, picked
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import ApiFamily, GroupContext, QueueContext, TransactionContext
 from penstock.broker.api.route_row import Operation, ResourceType
@@ -25,6 +26,7 @@ GROUP_OPERATIONS = (
 ID_BYTES = 16
 CALLERS_REMEMBERED = 500
 
+Row = TypeVar("Row")
 Coordinated: TypeAlias = GroupContext | TransactionContext | QueueContext
 """Families that call coordinators of groups."""
 Shape: TypeAlias = Callable[[Any], Any]
@@ -95,6 +97,18 @@ async def gathered(futures: Iterable["asyncio.Future[Any] | Refused"]) -> list[A
         except Refused as refused:
             found.append(refused)
     return found
+
+
+def permitted_rows(
+    replies: Sequence[Refused | Steps[list[Row]]], pick: Callable[[Row], Row | None]
+) -> Steps[list[Row]]:
+    """Joins the rows of all shards that answered, as far as `pick` permits them."""
+    found: list[Row] = []
+    for reply in replies:
+        yield
+        if not isinstance(reply, Refused):
+            found += yield from reply
+    return (yield from picked(found, pick))
 
 
 def may_group(ctx: ApiFamily, call: Call, operation: Operation, group_id: str) -> bool:

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import Steps, picked
 from penstock.base.state_machine import Decision, Token
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import GroupContext
@@ -23,6 +22,7 @@ from penstock.broker.api.coordinator_calls import (
     caller_of,
     gathered,
     may_group,
+    permitted_rows,
 )
 from penstock.broker.api.large_replies import answered, holder_of
 from penstock.broker.api.queues.share_offsets import forget_group
@@ -80,18 +80,25 @@ async def describe_groups(
 async def consumer_group_describe(
     ctx: GroupContext, call: Call, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
+    rows = await _described(ctx, call, request)
+    members = sum(len(row.members) for row in rows)
+    response = ConsumerGroupDescribeResponse(groups=rows)
+    return await answered(ctx, call, response, len(rows) + members)
+
+
+async def _described(
+    ctx: GroupContext,
+    call: Call,
+    request: ConsumerGroupDescribeRequest | ShareGroupDescribeRequest,
+) -> list[Any]:
+    """Returns the rows of the requested groups, as far as the caller may see them."""
     names = list(dict.fromkeys(request.group_ids[:GROUPS_MAX]))
-    asked = [
-        ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
-        for name in names
-    ]
+    asked = [type(request)(group_ids=[name], include_authorized_operations=False) for name in names]
     replies = await ask_each(ctx, call, names, asked, Operation.DESCRIBE)
     rows = [_shown(ctx, call, reply.groups[0]) for reply in replies]
     if request.include_authorized_operations:
         add_group_operations(ctx, call, rows)
-    members = sum(len(row.members) for row in rows)
-    response = ConsumerGroupDescribeResponse(groups=rows)
-    return await answered(ctx, call, response, len(rows) + members)
+    return rows
 
 
 def _shown(ctx: GroupContext, call: Call, row: Described) -> Described:
@@ -153,16 +160,8 @@ async def list_groups(
         is_seen = sees_all or may_group(ctx, call, Operation.DESCRIBE, row.group_id)
         return row if is_seen else None
 
-    def rows_of(replies: list[Any]) -> Steps[list[ListedGroup]]:
-        found: list[ListedGroup] = []
-        for reply in replies:
-            yield
-            if not isinstance(reply, Refused):
-                found += yield from reply
-        return (yield from picked(found, shown))
-
     replies = await gathered([ask(runtime, decide) for runtime, _ in host.active()])
-    rows = await ctx.turns.do(holder_of(call), rows_of(replies))
+    rows = await ctx.turns.do(holder_of(call), permitted_rows(replies, shown))
     return await answered(ctx, call, ListGroupsResponse(error_code=code, groups=rows), len(rows))
 
 
@@ -217,13 +216,4 @@ def share_group_heartbeat(
 async def share_group_describe(
     ctx: GroupContext, call: Call, request: ShareGroupDescribeRequest
 ) -> ShareGroupDescribeResponse:
-    names = list(dict.fromkeys(request.group_ids[:GROUPS_MAX]))
-    asked = [
-        ShareGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
-        for name in names
-    ]
-    replies = await ask_each(ctx, call, names, asked, Operation.DESCRIBE)
-    rows = [_shown(ctx, call, reply.groups[0]) for reply in replies]
-    if request.include_authorized_operations:
-        add_group_operations(ctx, call, rows)
-    return ShareGroupDescribeResponse(groups=rows)
+    return ShareGroupDescribeResponse(groups=await _described(ctx, call, request))

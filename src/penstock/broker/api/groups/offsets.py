@@ -13,16 +13,16 @@ Then the group's shard stores the offsets as pending until the marker arrives. A
 pending offsets after the marker (see `coordinator.txn_verification`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.fair_turns import Steps, picked
 from penstock.base.ids import NO_TOPIC_ID
 from penstock.base.state_machine import Decision, Token
 from penstock.broker.api.call import Call
-from penstock.broker.api.context import GroupContext, TransactionContext
+from penstock.broker.api.context import ApiFamily, GroupContext, TransactionContext
 from penstock.broker.api.coordinator_calls import ask_group, caller_of, gathered, may_group, may_txn
 from penstock.broker.api.large_replies import answered, holder_of
 from penstock.broker.api.response_rows import may
@@ -67,7 +67,14 @@ if TYPE_CHECKING:
     import asyncio
 
 
+TopicT = TypeVar("TopicT", OffsetDeleteRequestTopic, TxnOffsetCommitRequestTopic)
+RowT = TypeVar("RowT")
+
 TOPIC_IDS_SINCE = 10
+ADDS_SINCE = 5
+"""TxnOffsetCommit adds the group's offsets to the transaction."""
+ABORTABLE_SINCE = 4
+"""TxnOffsetCommit answers with TRANSACTION_ABORTABLE."""
 GROUPS_SINCE = 8
 GROUPS_MAX = 10_000
 NO_OFFSET = -1
@@ -320,8 +327,9 @@ def offset_delete(ctx: GroupContext, call: Call, request: OffsetDeleteRequest) -
     if not may_group(ctx, call, Operation.DELETE, request.group_id):
         refused = Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return refusal("OffsetDelete", request, refused, call.version)
-    refused_rows: list[OffsetDeleteResponseTopic] = []
-    kept = [t for topic in request.topics if (t := _deletable(ctx, call, topic, refused_rows))]
+    kept, refused_rows = _permitted(
+        ctx, call, request.topics, OffsetDeleteResponseTopic, OffsetDeleteResponsePartition
+    )
     if refused_rows and not kept:
         return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=refused_rows)
     request.topics = kept
@@ -330,39 +338,6 @@ def offset_delete(ctx: GroupContext, call: Call, request: OffsetDeleteRequest) -
         return response if response.error_code else joined(response, refused_rows)
 
     return ask_group(ctx, call, "OffsetDelete", request, whole)
-
-
-def _deletable(
-    ctx: GroupContext,
-    call: Call,
-    topic: OffsetDeleteRequestTopic,
-    refused_rows: list[OffsetDeleteResponseTopic],
-) -> OffsetDeleteRequestTopic | None:
-    known = ctx.image.topics.get(topic.name)
-    if not may(ctx, call, Operation.READ, topic.name):
-        code, count = ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0
-    else:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        count = len(known.partitions) if known is not None else 0
-    bad = [row for row in topic.partitions if not 0 <= row.partition_index < count]
-    if bad:
-        refused_rows.append(
-            OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetDeleteResponsePartition(
-                        partition_index=row.partition_index, error_code=code
-                    )
-                    for row in bad
-                ],
-            )
-        )
-        topic.partitions = [row for row in topic.partitions if 0 <= row.partition_index < count]
-    return topic if topic.partitions else None
-
-
-ADDS_SINCE = 5
-ABORTABLE_SINCE = 4
 
 
 async def txn_offset_commit(
@@ -374,7 +349,13 @@ async def txn_offset_commit(
             raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if not may_group(ctx, call, Operation.READ, request.group_id):
             raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        kept = [t for topic in request.topics if (t := _known(ctx, call, topic, refused_rows))]
+        kept, refused_rows = _permitted(
+            ctx,
+            call,
+            request.topics,
+            TxnOffsetCommitResponseTopic,
+            TxnOffsetCommitResponsePartition,
+        )
         if refused_rows and not kept:
             return TxnOffsetCommitResponse(topics=refused_rows)
         request.topics = kept
@@ -421,31 +402,29 @@ def _in_its_words(refused: Refused, call: Call) -> Refused:
     return Refused(code, refused.message)
 
 
-def _known(
-    ctx: TransactionContext,
+def _permitted(
+    ctx: ApiFamily,
     call: Call,
-    topic: TxnOffsetCommitRequestTopic,
-    refused_rows: list[TxnOffsetCommitResponseTopic],
-) -> TxnOffsetCommitRequestTopic | None:
-    """Returns the part of a topic that exists and is permitted; the rest becomes refused rows."""
-    if may(ctx, call, Operation.READ, topic.name):
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topics: Sequence[TopicT],
+    topic_row: Callable[..., RowT],
+    partition_row: Callable[..., Any],
+) -> tuple[list[TopicT], list[RowT]]:
+    """Returns the parts of topics that exist and are permitted, and refused rows for the rest."""
+    kept: list[TopicT] = []
+    refused: list[RowT] = []
+    for topic in topics:
         known = ctx.image.topics.get(topic.name)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         count = len(known.partitions) if known is not None else 0
-    else:
-        code, count = ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0
-    bad = [row for row in topic.partitions if not 0 <= row.partition_index < count]
-    if bad:
-        refused_rows.append(
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=row.partition_index, error_code=code
-                    )
-                    for row in bad
-                ],
-            )
-        )
-        topic.partitions = [row for row in topic.partitions if 0 <= row.partition_index < count]
-    return topic if topic.partitions else None
+        if not may(ctx, call, Operation.READ, topic.name):
+            code, count = ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0
+        bad = [row for row in topic.partitions if not 0 <= row.partition_index < count]
+        if bad:
+            rows = [
+                partition_row(partition_index=row.partition_index, error_code=code) for row in bad
+            ]
+            refused.append(topic_row(name=topic.name, partitions=rows))
+            topic.partitions = [row for row in topic.partitions if 0 <= row.partition_index < count]
+        if topic.partitions:
+            kept.append(topic)
+    return kept, refused

@@ -12,11 +12,16 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import Steps, picked
 from penstock.base.state_machine import Decision, Token
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import TransactionContext
-from penstock.broker.api.coordinator_calls import caller_of, gathered, may_group, may_txn
+from penstock.broker.api.coordinator_calls import (
+    caller_of,
+    gathered,
+    may_group,
+    may_txn,
+    permitted_rows,
+)
 from penstock.broker.api.large_replies import answered, holder_of
 from penstock.broker.api.response_rows import may, may_cluster
 from penstock.broker.api.route_row import Operation
@@ -230,16 +235,8 @@ async def list_transactions(
     ) -> ListTransactionsTransactionState | None:
         return row if may_txn(ctx, call, Operation.DESCRIBE, row.transactional_id) else None
 
-    def listed(replies: list[Any]) -> Steps[list[ListTransactionsTransactionState]]:
-        found: list[ListTransactionsTransactionState] = []
-        for reply in replies:
-            yield
-            if not isinstance(reply, Refused):
-                found += yield from reply
-        return (yield from picked(found, shown))
-
     replies = await gathered([ask(runtime, decide) for runtime, _ in host.active()])
-    rows = await ctx.turns.do(holder_of(call), listed(replies))
+    rows = await ctx.turns.do(holder_of(call), permitted_rows(replies, shown))
     response = ListTransactionsResponse(
         error_code=ErrorCode.NONE,
         unknown_state_filters=unknown_states(request),
