@@ -19,7 +19,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, TypeAlias, TypeVar
 
 from penstock.app.publish import Partitioner
-from penstock.client.producer.partitioner import murmur2, partition_for_key
+from penstock.client.producer.partitioner import partition_for_key
+from penstock.wire.rows import murmur2
 
 BUCKETS_MAX: Final = 256
 SEPARATOR: Final = b"#"

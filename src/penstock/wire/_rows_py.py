@@ -29,7 +29,7 @@ def key_partitions(column: Column, count: int, partition_count: int) -> "array[i
     keys = _values(column, range(count))
     return array(
         "i",
-        [-1 if key is None else (_murmur2(key) & 0x7FFFFFFF) % partition_count for key in keys],
+        [-1 if key is None else (murmur2(key) & 0x7FFFFFFF) % partition_count for key in keys],
     )
 
 
@@ -104,8 +104,8 @@ def _values(column: Column, rows: Sequence[int]) -> list[bytes | None]:
     return found
 
 
-def _murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2, as in `penstock.client.producer.partitioner`."""
+def murmur2(data: bytes) -> int:
+    """Kafka's 32-bit murmur2, as an unsigned number."""
     length = len(data)
     h = (_SEED ^ length) & _MASK
     whole = length & ~3

@@ -8,7 +8,7 @@ those of `records.encode` for the same records, without headers; rows with heade
 
 from array import array
 
-from penstock.wire._rows_py import Cells, Column
+from penstock.wire._rows_py import Cells, Column, murmur2
 from penstock.wire.records import BATCH_OVERHEAD, Codec, seal
 
 try:
@@ -16,7 +16,15 @@ try:
 except ImportError:
     from penstock.wire._rows_py import Collector, encode_rows, group_rows, key_partitions
 
-__all__ = ["Cells", "Collector", "Column", "encode_batch", "group_rows", "key_partitions"]
+__all__ = [
+    "Cells",
+    "Collector",
+    "Column",
+    "encode_batch",
+    "group_rows",
+    "key_partitions",
+    "murmur2",
+]
 
 
 def encode_batch(

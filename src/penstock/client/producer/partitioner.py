@@ -6,26 +6,7 @@ full (KIP-480), which makes fewer and larger batches than a round robin.
 """
 
 from penstock.base.ports import Random
-
-_M = 0x5BD1E995
-_SEED = 0x9747B28C
-_MASK = 0xFFFFFFFF
-
-
-def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2, as an unsigned number."""
-    length = len(data)
-    h = (_SEED ^ length) & _MASK
-    whole = length & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
-        k = (k ^ k >> 24) * _M & _MASK
-        h = h * _M & _MASK ^ k
-    tail = data[whole:]
-    if tail:
-        h = (h ^ int.from_bytes(tail, "little")) * _M & _MASK
-    h = (h ^ h >> 13) * _M & _MASK
-    return h ^ h >> 15
+from penstock.wire.rows import murmur2
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from penstock.client.producer.partitioner import StickyChoice, murmur2, partition_for_key
+from penstock.client.producer.partitioner import StickyChoice, partition_for_key
+from penstock.wire.rows import murmur2
 from simulation.random import SimRandom
 
 # org.apache.kafka.common.utils.UtilsTest, as signed 32-bit numbers.
