@@ -164,7 +164,31 @@ class Described:
     synonyms: tuple[SourcedValue, ...]
 
 
-class BrokerConfigs:
+class TypedConfigs:
+    """Typed access to values of configs."""
+
+    __slots__ = ()
+
+    def value(self, name: str) -> Value:
+        raise NotImplementedError
+
+    def integer(self, name: str) -> int:
+        value = self.value(name)
+        assert isinstance(value, int), name
+        return value
+
+    def number(self, name: str) -> float:
+        value = self.value(name)
+        assert isinstance(value, int | float), name
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self.value(name)
+        assert isinstance(value, bool), name
+        return value
+
+
+class BrokerConfigs(TypedConfigs):
     """Effective configs of one broker. `follow` replaces the dynamic part, at once for readers."""
 
     def __init__(self, static: Mapping[str, str] = EMPTY) -> None:
@@ -191,21 +215,6 @@ class BrokerConfigs:
         self._values.clear()
         self._topic_defaults.clear()
         return True
-
-    def integer(self, name: str) -> int:
-        value = self.value(name)
-        assert isinstance(value, int), name
-        return value
-
-    def number(self, name: str) -> float:
-        value = self.value(name)
-        assert isinstance(value, int | float), name
-        return value
-
-    def flag(self, name: str) -> bool:
-        value = self.value(name)
-        assert isinstance(value, bool), name
-        return value
 
     def text(self, name: str) -> str | None:
         value = self.value(name)
@@ -358,27 +367,12 @@ def _schema_strategy(reader: "_TopicReader", part: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _TopicReader:
+class _TopicReader(TypedConfigs):
     overrides: Mapping[str, str]
     broker: BrokerConfigs
 
     def value(self, name: str) -> Value:
         return topic_value(name, self.overrides, self.broker)
-
-    def integer(self, name: str) -> int:
-        value = self.value(name)
-        assert isinstance(value, int), name
-        return value
-
-    def number(self, name: str) -> float:
-        value = self.value(name)
-        assert isinstance(value, float), name
-        return value
-
-    def flag(self, name: str) -> bool:
-        value = self.value(name)
-        assert isinstance(value, bool), name
-        return value
 
     def text(self, name: str) -> str:
         value = self.value(name)
