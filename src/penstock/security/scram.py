@@ -21,7 +21,6 @@ MESSAGE_BYTES_MAX = 4096
 MECHANISMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 NUMBERS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """Mechanisms by the numbers of Kafka's admin APIs."""
-NO_BINDING = "n"
 GS2 = ("n,,", "y,,")
 """Headers without channel binding: not supported by the client, or by the broker as it thinks."""
 

@@ -65,7 +65,6 @@ cdef tuple REASONS = (
 )
 
 cdef array.array _INT64S = _array.array("q")
-cdef array.array _INT32S = _array.array("i")
 
 
 # Targets of the selected columns; the arrays of the others are empty and never written.
@@ -468,54 +467,6 @@ def encode(
         buffer.used += varint_bytes(body) + body
     PyByteArray_Resize(buffer.content, buffer.used)
     return buffer.content
-
-
-def gather(payload, array.array starts, array.array ends):
-    """One column in Arrow's binary layout: validity bitmap (None: no nulls), offsets, data."""
-    cdef Py_buffer view
-    cdef Py_ssize_t count = len(starts), i, nulls = 0, total = 0, size
-    cdef int64_t[::1] begin = starts
-    cdef int64_t[::1] finish = ends
-    cdef int32_t[::1] narrow
-    cdef int64_t[::1] wide
-    cdef uint8_t[::1] bits
-    cdef uint8_t *out
-    cdef bint is_wide
-    if len(ends) != count:
-        raise ValueError(_twin.BAD_SPAN)
-    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
-    try:
-        for i in range(count):
-            if begin[i] < 0:
-                nulls += 1
-            elif begin[i] > finish[i] or finish[i] > view.len:
-                raise ValueError(_twin.BAD_SPAN)
-            else:
-                total += finish[i] - begin[i]
-        is_wide = total > INT32_MAX
-        offsets = array.clone(_INT64S if is_wide else _INT32S, count + 1, True)
-        data = bytearray(total)
-        validity = bytearray((count + 7) // 8)
-        if is_wide:
-            wide = offsets
-        else:
-            narrow = offsets
-        out = <uint8_t *>PyByteArray_AS_STRING(data)
-        bits = validity
-        total = 0
-        for i in range(count):
-            if begin[i] >= 0:
-                size = finish[i] - begin[i]
-                memcpy(out + total, <const uint8_t *>view.buf + begin[i], size)
-                total += size
-                bits[i >> 3] |= 1 << (i & 7)
-            if is_wide:
-                wide[i + 1] = total
-            else:
-                narrow[i + 1] = <int32_t>total
-    finally:
-        PyBuffer_Release(&view)
-    return validity if nulls else None, offsets, data
 
 
 def slices(payload, array.array starts, array.array ends):

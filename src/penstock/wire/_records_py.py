@@ -59,7 +59,6 @@ RecordSpans = tuple[
     "array[int]",  # header starts: where the first header begins
     "array[int]",  # header counts
 ]
-Packed = tuple[bytearray | None, "array[int]", bytearray]
 Headers = Sequence[tuple[str, bytes | None]]
 PlainRecord = tuple[int, int, bytes | None, bytes | None, Headers]
 
@@ -183,32 +182,6 @@ def encode(
         if len(parts) > INT32_MAX:
             raise ValueError(BAD_RECORD_LENGTH)
     return parts
-
-
-def gather(payload: Buffer, starts: "array[int]", ends: "array[int]") -> Packed:
-    """One column in Arrow's binary layout: validity bitmap (None: no nulls), offsets, data.
-
-    There is one more offset than there are values. Offsets are 32-bit (Arrow's binary) unless the
-    data needs 64 bits (large_binary).
-    """
-    data = memoryview(payload).cast("B")
-    if len(starts) != len(ends):
-        raise ValueError(BAD_SPAN)
-    places = [0]
-    values = bytearray()
-    validity = bytearray((len(starts) + 7) // 8)
-    nulls = 0
-    for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        if start < 0:
-            nulls += 1
-        elif not start <= end <= len(data):
-            raise ValueError(BAD_SPAN)
-        else:
-            values += data[start:end]
-            validity[index >> 3] |= 1 << (index & 7)
-        places.append(len(values))
-    offsets = array("q" if len(values) > INT32_MAX else "i", places)
-    return validity if nulls else None, offsets, values
 
 
 def slices(payload: Buffer, starts: "array[int]", ends: "array[int]") -> list[bytes | None]:

@@ -1,8 +1,8 @@
 """Decoded record batch: its header, single records, and all records as columns.
 
 `Columns` keeps the uncompressed payload and flat arrays of positions into it, so a batch of a
-thousand records costs nine objects until a record is read. Arrow uses the same arrays
-(`packed_keys`, `packed_values`). `penstock.wire.records.decode` fills them.
+thousand records costs nine objects until a record is read. `rows.Collector` copies from the
+same arrays. `penstock.wire.records.decode` fills them.
 """
 
 import enum
@@ -13,12 +13,11 @@ from itertools import repeat
 from typing import Final, NamedTuple
 
 from penstock.wire import _records_py
-from penstock.wire._records_py import Packed
 
 try:
-    from penstock.wire._records import decode_headers, gather, header_numbers, slices
+    from penstock.wire._records import decode_headers, header_numbers, slices
 except ImportError:
-    from penstock.wire._records_py import decode_headers, gather, header_numbers, slices
+    from penstock.wire._records_py import decode_headers, header_numbers, slices
 
 
 DIGITS_MAX: Final = _records_py.DIGITS_MAX
@@ -167,13 +166,3 @@ class Columns:
             self.value(index) if self.value_starts else None,
             self.headers(index) if self.header_starts else (),
         )
-
-    def packed_keys(self) -> Packed:
-        """Keys in Arrow's binary layout: validity bitmap or None, offsets, data."""
-        packed: Packed = gather(self.payload, self.key_starts, self.key_ends)
-        return packed
-
-    def packed_values(self) -> Packed:
-        """Values in Arrow's binary layout: validity bitmap or None, offsets, data."""
-        packed: Packed = gather(self.payload, self.value_starts, self.value_ends)
-        return packed

@@ -1,11 +1,9 @@
 """Batch headers, what a client may append, records as columns."""
 
 import struct
-from array import array
 from typing import Any
 
 import crc32c
-import pyarrow
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
@@ -353,36 +351,6 @@ def test_header_key_that_is_not_utf8_is_read_with_replacements() -> None:
     payload = b"\x16" + b"\x00\x00\x00\x01\x01\x02\x04\xff\xfe\x02v"
     payload = bytes([2 * (len(payload) - 1)]) + payload[1:]
     assert decode(with_payload(payload, 1)).headers(0) == (("\ufffd\ufffd", b"v"),)
-
-
-def test_keys_and_values_pack_into_arrow_arrays() -> None:
-    columns = decode(memoryview(batch()))
-    for packed, expected in (
-        (columns.packed_keys(), columns.keys()),
-        (columns.packed_values(), columns.values()),
-    ):
-        validity, offsets, data = packed
-        made = pyarrow.Array.from_buffers(
-            pyarrow.binary(),
-            len(columns),
-            [
-                None if validity is None else pyarrow.py_buffer(validity),
-                pyarrow.py_buffer(offsets),
-                pyarrow.py_buffer(data),
-            ],
-        )
-        made.validate(full=True)
-        assert made.to_pylist() == expected
-    assert pyarrow.Array.from_buffers(
-        pyarrow.int64(), 5, [None, pyarrow.py_buffer(columns.offsets)]
-    ).to_pylist() == [0, 1, 2, 3, 4]
-
-
-def test_column_without_nulls_needs_no_validity() -> None:
-    validity, offsets, data = decode(memoryview(batch([SOME[0], SOME[3]]))).packed_keys()
-    assert validity is None
-    assert offsets == array("i", [0, 1, 1])
-    assert data == b"a"
 
 
 def test_keys_and_values_may_be_any_buffer() -> None:

@@ -70,27 +70,6 @@ class AuthorizerPort(Protocol):
         ...
 
 
-class AllowAll:
-    """Allows everything: security is not configured, and listeners are on loopback."""
-
-    is_on = False
-
-    def allows(
-        self,
-        principal: str,
-        operation: Operation,
-        resource: ResourceType,
-        name: str,
-        host: str = WILDCARD,
-    ) -> bool:
-        return True
-
-    def allows_some(
-        self, principal: str, operation: Operation, resource: ResourceType, host: str = WILDCARD
-    ) -> bool:
-        return True
-
-
 @dataclass(slots=True, kw_only=True)
 class ApiFamily:
     """Parts of every family: the metadata image of this node, and permissions."""

@@ -35,7 +35,6 @@ from penstock.state.queues.delivery import Delivery, DeliveryOutcome
 from penstock.state.queues.delivery_headers import Intake
 from penstock.state.queues.delivery_state import (
     ArchivedRecord,
-    DeadLettersWritten,
     Finished,
     LeasedRange,
     LeaseState,
@@ -63,8 +62,6 @@ class QueueCounters:
     finished: int = 0
     released: int = 0
     given_up: int = 0
-    dead_lettered: int = 0
-    """Batches of dead letters."""
     ack_seconds: Histogram = field(default_factory=lambda: Histogram(AGE_BUCKETS), compare=False)
     """Seconds from delivery to acknowledgement."""
     acked_age: Histogram = field(default_factory=lambda: Histogram(AGE_BUCKETS), compare=False)
@@ -105,8 +102,6 @@ class QueueCounters:
                         self._take(samples, op.first, op.last)
                 case ArchivedRecord():
                     self.given_up += 1
-                case DeadLettersWritten():
-                    self.dead_lettered += 1
         if samples is not None and not samples and key is not None:
             del self._samples[key]
 

@@ -97,10 +97,6 @@ class Compacted:
     cleaned_offset: int
     end_offset: int
     """End offset of the last segment that is replaced."""
-    bytes_before: int
-    bytes_after: int
-    records_before: int
-    records_after: int
 
 
 def dirtiness(log: "Log", now_ms: int, bound: int) -> float | None:
@@ -194,10 +190,6 @@ def execute(plan: CompactionPlan, is_over: Callable[[], bool] = never) -> Compac
         done,
         newest.end_offset,
         plan.everything.end_of(cleaned[-1], plan.end_offset) if cleaned else 0,
-        sum(segment.size for segment in cleaned),
-        sum(replacement.new.size for replacement in done),
-        cleaner.records_seen,
-        cleaner.records_kept,
     )
 
 

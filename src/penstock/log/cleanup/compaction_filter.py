@@ -14,7 +14,7 @@ Pure decisions over batches that were read and checked elsewhere:
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 
 from penstock.base.errors import Refused
@@ -144,12 +144,9 @@ class Cleaner:
     """Producer id -> epoch of its marker, for producers known only by a marker."""
     delete_retention_ms: int
     now_ms: int
-    records_seen: int = field(default=0)
-    records_kept: int = field(default=0)
 
     def clean(self, header: BatchHeader, batch: memoryview, *, is_last: bool) -> bytes | None:
         """Returns the kept part of the batch: all of it, a smaller batch, or None."""
-        self.records_seen += header.count
         attributes = header.attributes
         horizon_ms = header.base_timestamp if attributes & DELETE_HORIZON else None
         expired = horizon_ms is not None and horizon_ms <= self.now_ms
@@ -158,14 +155,12 @@ class Cleaner:
             spent = self.transactions.is_spent(header, batch)
             if spent and (expired or not header.count):
                 return _emptied(header) if must_stay else None
-            self.records_kept += header.count
             if spent and horizon_ms is None:
                 return self._rewritten(header, list(decode(batch)))
             return bytes(batch)
         if self.transactions.is_aborted(header):
             return _emptied(header) if must_stay else None
         if header.base_offset >= self.newest.end_offset:
-            self.records_kept += header.count
             return bytes(batch)
         return self._filtered(header, batch, horizon_ms, expired, must_stay)
 
@@ -180,7 +175,6 @@ class Cleaner:
         try:
             records = decode(batch)
         except Refused:
-            self.records_kept += header.count
             return bytes(batch)  # Its records do not decode, so it is kept: see `OffsetMap.add`.
         kept = [
             record
@@ -189,7 +183,6 @@ class Cleaner:
             and self.newest.is_newest(record.key, record.offset)
             and not (record.value is None and expired)
         ]
-        self.records_kept += len(kept)
         if not kept:
             return _emptied(header) if must_stay else None
         needs_horizon = horizon_ms is None and any(record.value is None for record in kept)

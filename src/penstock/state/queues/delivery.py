@@ -432,13 +432,6 @@ class Delivery(Backlog):
             self._keep(outcome.ops, Finished(offset, offset))
         self._gone(offset, offset)
 
-    def finish_dead_letter(self, offset: int) -> list[Op]:
-        """Finishes an archived record whose copy is committed."""
-        ops: list[Op] = []
-        if offset in self.kept.archived:
-            self._keep(ops, Finished(offset, offset))
-        return ops
-
     # -- time -------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> DeliveryOutcome:

@@ -15,7 +15,6 @@ from penstock.base.errors import PeerError
 from penstock.base.ids import TopicId
 from penstock.broker.api import dispatch
 from penstock.broker.api.audit_rules import ADMINISTRATIVE, DENIALS, FREQUENT, ORDINARY, codes_in
-from penstock.broker.api.context import AllowAll
 from penstock.broker.api.dispatch import Dispatcher
 from penstock.broker.api.route_row import Route
 from penstock.broker.api.routes import ROUTES
@@ -42,6 +41,7 @@ from tests.unit.broker.api.test_routes_permissions import (
     filled,
     prepare,
 )
+from tests.unit.gateway.http.granted_permissions import AllowAll
 from tests.wire.instances import make
 
 ON = {"audit.enable": "true"}

@@ -12,7 +12,6 @@ import pytest
 
 from penstock.base.fair_turns import REST_SECONDS
 from penstock.base.ports import Put
-from penstock.broker.api.context import AllowAll
 from penstock.cluster.access import acls
 from penstock.cluster.metadata import store_keys, topics
 from penstock.cluster.metadata.store_keys import PartitionRecord, TopicRecord
@@ -49,6 +48,7 @@ from penstock.wire.messages.offset_commit import (
 from penstock.wire.messages.transactions import InitProducerIdRequest, ListTransactionsRequest
 from tests.run_with import run_with
 from tests.unit.broker.server.world import Peer, World, decoded, framed, in_world, versions_frame
+from tests.unit.gateway.http.granted_permissions import AllowAll
 from tests.unit.slices import Slices
 
 ELSEWMANY = 9

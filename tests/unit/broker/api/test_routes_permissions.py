@@ -16,7 +16,6 @@ import pytest
 from penstock.base.errors import ErrorCode, PeerError
 from penstock.base.ids import NO_TOPIC_ID, TopicId
 from penstock.broker.api.call import Call
-from penstock.broker.api.context import AllowAll
 from penstock.broker.api.route_row import Needs, Operation, ResourceType, Route
 from penstock.broker.api.routes import ROUTES
 from penstock.cluster.access.authorizer import Authorizer
@@ -27,6 +26,7 @@ from penstock.wire.messages.topics import CreatableTopic, CreateTopicsRequest, D
 from penstock.wire.schema import Field, wire_of
 from tests.run_with import run_with
 from tests.unit.broker.api.harness import Client, Node, on_node
+from tests.unit.gateway.http.granted_permissions import AllowAll
 
 TOPIC, GROUP, OTHER = "secret-topic", "secret-group", "other"
 DENIED = {

@@ -34,7 +34,7 @@ def test_records_are_counted_by_outcome() -> None:
             Moved(9),
         ]
     )
-    assert counts == QueueCounters(delivered=5, finished=2, released=1, given_up=1, dead_lettered=1)
+    assert counts == QueueCounters(delivered=5, finished=2, released=1, given_up=1)
 
 
 KEY, OTHER = QueueKey("g", bytes(16), 0), QueueKey("g", bytes(16), 1)

@@ -1,4 +1,4 @@
-"""Authorizer that grants exactly the permissions that a test adds."""
+"""Authorizers that grant everything, or exactly the permissions that a test adds."""
 
 from collections.abc import Iterable
 
@@ -45,6 +45,27 @@ class GrantedPermissions:
         self, principal: str, operation: Operation, resource: ResourceType, host: str = "*"
     ) -> bool:
         return self._rules.allows_some(principal, operation, resource, host)
+
+
+class AllowAll:
+    """Authorizer that allows everything."""
+
+    is_on = False
+
+    def allows(
+        self,
+        principal: str,
+        operation: Operation,
+        resource: ResourceType,
+        name: str,
+        host: str = "*",
+    ) -> bool:
+        return True
+
+    def allows_some(
+        self, principal: str, operation: Operation, resource: ResourceType, host: str = "*"
+    ) -> bool:
+        return True
 
 
 def without_one(needs: tuple[Needs, ...]) -> list[tuple[Needs, ...]]:

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Send
 from starlette.types import Scope as HttpScope
 
-from penstock.broker.api.context import AllowAll
 from penstock.broker.api.route_row import Needs, Operation, ResourceType
 from penstock.broker.api.security.users import create_access_key, delete_access_key
 from penstock.cluster.configs.config_types import parse
@@ -23,7 +22,7 @@ from penstock.wire.messages.internal.admin import (
     DeleteAccessKeyRequest,
 )
 from tests.run_with import run_with
-from tests.unit.gateway.http.granted_permissions import HOST, GrantedPermissions
+from tests.unit.gateway.http.granted_permissions import HOST, AllowAll, GrantedPermissions
 from tests.unit.gateway.sqs.sdk import Sdk, failure, with_sdk
 
 VERSION = "2012-11-05"

@@ -353,15 +353,6 @@ def test_dead_letters_are_planned_and_then_written() -> None:
         queue.plan_dead_letters(burial)
 
 
-def test_dead_letter_may_be_finished_without_a_copy() -> None:
-    queue = machine()
-    queue.arrive_run(0, 0)
-    queue.acquire("a", 1, 0)
-    queue.reject("a", 0, 0, 0)
-    assert queue.finish_dead_letter(0) == [Finished(0, 0)]
-    assert queue.finish_dead_letter(0) == []
-
-
 def test_deleted_records_are_finished() -> None:
     queue = machine(Order.KEY)
     queue.arrive([Arrival(offset, key=1) for offset in range(4)])
@@ -413,7 +404,8 @@ def test_tracebacks_of_a_queue_are_bounded_until_their_copies_are_written() -> N
     assert beyond.failure.traceback == ""
     reloaded = Delivery(queue.policy, QueueState(queue.kept.snapshot()))
     for one in (queue, reloaded):
-        one.finish_dead_letter(0)
+        one.plan_dead_letters(DeadLetterBatch(5, b"t" * 16, 0, 0, (0,), 7))
+        one.finish_dead_letters()
         (after,) = one.reject("a", count + 1, count + 1, 0, traceback=long).dead_letters
         assert after.failure.traceback != ""
 

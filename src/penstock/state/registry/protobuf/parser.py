@@ -14,11 +14,6 @@ from google.protobuf import descriptor_pb2 as pb
 from penstock.state.registry.limits import check_depth
 from penstock.state.registry.protobuf.tokens import TokenReader, tokenize
 
-INT_TYPES = frozenset(
-    getattr(pb.FieldDescriptorProto, f"TYPE_{name}")
-    for name in ("INT32", "INT64", "UINT32", "UINT64", "SINT32", "SINT64", "FIXED32", "FIXED64")
-)
-
 
 class OptionReader:
     """Parser of options into the `options` of descriptors."""
