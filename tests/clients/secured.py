@@ -1,7 +1,7 @@
 """A broker that asks who is there: certificates, listeners of every protocol, users, tokens.
 
 One process for a test module. The plain listener is for the test's own administrator, whom
-`super.users` names; everybody else needs ACLs.
+`super.users` names; all others need ACLs.
 """
 
 import base64
@@ -37,7 +37,7 @@ from tests.ports import free_port
 USER, PASSWORD = "bob", "correct horse"
 TOPIC = "guarded"
 FAILED = "Authentication failed: wrong user, password or token."
-"""All that a stranger hears, whatever was wrong."""
+"""All that a outsider hears, whatever was wrong."""
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SCRAM = (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
 

@@ -85,10 +85,10 @@ def test_kafka_requests_are_audited(broker: Secured, topic: str) -> None:
     assert (created["peer"], created["door"]) == ("127.0.0.1", "kafka")
     wait_for(broker, 1, "--resource", f"user:user-of-{topic}")
     wait_for(broker, 1, "--resource", f"acl:topic:{topic}")
-    stranger = bob(broker)
+    outsider = bob(broker)
     for _ in range(5):
         with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
-            stranger.delete_topics([topic])[topic].result(30)
+            outsider.delete_topics([topic])[topic].result(30)
     (denied,) = wait_for(broker, 1, "--principal", USER, "--action", "DeleteTopics")
     assert (denied["outcome"], denied["codes"]) == ("denied", ["TOPIC_AUTHORIZATION_FAILED"])
     assert denied["resources"] == [f"topic:{topic}"]

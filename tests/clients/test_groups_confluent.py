@@ -247,11 +247,11 @@ def test_commit_of_a_non_member_is_refused(
     create(admin, topic, 1)
     member = join("eager")
     poll_until([member], lambda: member.partitions, "it has a partition")
-    stranger = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    outsider = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
     with pytest.raises(KafkaException) as refused:
-        stranger.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+        outsider.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
     assert refused.value.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID
-    stranger.close()
+    outsider.close()
     (row,) = member.consumer.committed([TopicPartition(topic, 0)], timeout=10)
     assert row.offset < 0
 

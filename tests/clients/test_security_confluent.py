@@ -1,4 +1,4 @@
-"""confluent-kafka over every protocol and mechanism, and what a stranger hears."""
+"""confluent-kafka over every protocol and mechanism, and what a outsider hears."""
 
 import ssl
 import time
@@ -158,9 +158,9 @@ def test_client_refuses_a_broker_with_an_untrusted_certificate(
 
 
 def test_untrusted_client_certificate_is_refused(broker: Secured, tmp_path: Path) -> None:
-    stranger = trustme.CA().issue_cert("eve@example.org", common_name="bob")
-    pem = tmp_path / "stranger.pem"
-    stranger.private_key_and_cert_chain_pem.write_to_path(str(pem))
+    outsider = trustme.CA().issue_cert("eve@example.org", common_name="bob")
+    pem = tmp_path / "outsider.pem"
+    outsider.private_key_and_cert_chain_pem.write_to_path(str(pem))
     files = {"ssl.certificate.location": str(pem), "ssl.key.location": str(pem)}
     refused, _ = produce({**mutual(broker, "bob"), **files})
     assert refused is not None
@@ -299,7 +299,7 @@ def test_new_certificates_are_used_without_a_restart(broker: Secured) -> None:
 
 
 def test_unauthenticated_request_closes_the_connection(broker: Secured) -> None:
-    """A stranger who leaves SASL out is closed at the first request that needs a right."""
+    """A outsider who leaves SASL out is closed at the first request that needs a right."""
     refused, _ = produce({"bootstrap.servers": broker.at("SASL_PLAINTEXT")})
     assert refused is not None
 

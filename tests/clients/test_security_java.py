@@ -1,4 +1,4 @@
-"""The Java client over SASL_SSL and with certificates, what a stranger hears, and Kafka's tools."""
+"""The Java client over SASL_SSL and with certificates, what a outsider hears, and Kafka's tools."""
 
 import json
 import time
@@ -147,9 +147,9 @@ def test_client_certificate_is_accepted_and_an_untrusted_one_refused(
     jvm: Jvm, broker: Secured, tmp_path: Path
 ) -> None:
     assert java(jvm, broker, mutual(broker, broker.certificate("bob")))["offset"] >= 0
-    pem = tmp_path / "stranger.pem"
-    stranger = trustme.CA().issue_cert("eve@example.org", common_name="bob")
-    stranger.private_key_and_cert_chain_pem.write_to_path(str(pem))
+    pem = tmp_path / "outsider.pem"
+    outsider = trustme.CA().issue_cert("eve@example.org", common_name="bob")
+    outsider.private_key_and_cert_chain_pem.write_to_path(str(pem))
     answer = java(jvm, broker, mutual(broker, str(pem)) | {"max.block.ms": "5000"})
     assert answer["error"] in ("SslAuthenticationException", "TimeoutException"), answer
 

@@ -1,4 +1,4 @@
-"""aiokafka and kafka-python over SASL_SSL and with certificates, and what a stranger hears."""
+"""aiokafka and kafka-python over SASL_SSL and with certificates, and what a outsider hears."""
 
 import asyncio
 import json

@@ -10,6 +10,7 @@ from docs import gen
 from penstock.cluster.configs.config_table import BROKER_CONFIGS, TOPIC_CONFIGS
 from tests.docs.pages import ROOT, Block, blocks, commands, links, pages
 
+ARCHITECTURE_BYTES_MAX = 20_000
 TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
 
 
@@ -106,6 +107,10 @@ def test_architecture_names_every_package() -> None:
     packages = [path.parent.relative_to(source) for path in source.rglob("__init__.py")]
     top = sorted({package.parts[0] for package in packages if package.parts})
     assert [name for name in top if f"`{name}/`" not in text] == []
+
+
+def test_architecture_is_read_in_one_sitting() -> None:
+    assert len((ROOT / "ARCHITECTURE.md").read_bytes()) <= ARCHITECTURE_BYTES_MAX
 
 
 def test_every_security_promise_has_an_existing_test() -> None:

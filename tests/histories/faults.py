@@ -72,7 +72,7 @@ def minority_has_etcd(stage: Stage) -> None:
 
 
 def ring(stage: Stage) -> None:
-    """Everybody hears the one before, and is heard by the one after."""
+    """Each node hears the one before, and is heard by the one after."""
     nodes = list(stage.cluster.nodes)
     stage.whole()
     stage.random.shuffle(nodes)
@@ -224,7 +224,7 @@ def step_and_kill(stage: Stage) -> None:
 
 
 def step_and_restart(stage: Stage) -> None:
-    """Everybody comes back at another time."""
+    """Each node comes back at another time."""
     stage.whole()
     nodes = list(stage.cluster.nodes)
 

@@ -128,17 +128,17 @@ class World:
         member = self.holders[first][0]
         while self.holders.get(last + 1, ("", 0))[0] == member and rng.random() < 0.7:
             last += 1
-        verdicts = ["accept", "accept", "release", "reject", "renew", "give_back", "stranger"]
+        verdicts = ["accept", "accept", "release", "reject", "renew", "give_back", "unknown"]
         verdict = rng.choice(verdicts)
         run = range(first, last + 1)
         is_late = any(self.holders[offset][1] <= self.now for offset in run)
         try:
-            if verdict == "stranger":
-                self.machine.accept("stranger", first, last, self.now)
-                require(False, "a stranger's answer counted", first, last)
+            if verdict == "unknown":
+                self.machine.accept("unknown", first, last, self.now)
+                require(False, "a unknown's answer counted", first, last)
             outcome: DeliveryOutcome = getattr(self.machine, verdict)(member, first, last, self.now)
         except Refused:
-            require(verdict == "stranger" or is_late, "a holder was refused", first, last)
+            require(verdict == "unknown" or is_late, "a holder was refused", first, last)
             return
         require(not is_late, "an answer after the lease counted", first, last)
         for offset in run:

@@ -1,4 +1,4 @@
-"""Three nodes that ask everybody who they are, each other included."""
+"""Three nodes that authenticate all peers, each other included."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL", "SSL"])
-def test_nodes_authenticate_each_other_and_refuse_strangers(
+def test_nodes_authenticate_each_other_and_refuse_outsiders(
     tmp_path: Path, files: Path, protocol: str
 ) -> None:
     require_etcd()
@@ -65,12 +65,12 @@ def test_nodes_authenticate_each_other_and_refuse_strangers(
         leader = client.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions[0].leader
         nodes.nodes[leader].kill()
         assert read(admin) == COUNT
-        stranger = {"bootstrap.servers": nodes.bootstrap, "log_level": 0}
+        outsider = {"bootstrap.servers": nodes.bootstrap, "log_level": 0}
         imposter = {**admin, "sasl.username": "__node", "sasl.password": "guess"}
         # Without SASL it is the certificate that counts, and this one is an administrator's.
-        for settings in (stranger,) if protocol == "SSL" else (stranger, imposter):
+        for settings in (outsider,) if protocol == "SSL" else (outsider, imposter):
             refused = written({**settings, "message.timeout.ms": 3_000}, 1)[0]
-            assert refused is not None, "a stranger was let in"
+            assert refused is not None, "a outsider was let in"
     finally:
         nodes.stop()
 

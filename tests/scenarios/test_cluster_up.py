@@ -237,10 +237,10 @@ def test_misconfigured_nodes_are_refused_in_one_line(
     refused = run_node(config)
     assert refused.returncode == 1
     assert "knows of no cluster" in refused.stderr.splitlines()[-1]
-    stranger = config.with_name("stranger.toml")
+    outsider = config.with_name("outsider.toml")
     text = config.read_text().replace(str(cluster.data_dir / "node-3"), str(tmp_path / "new"))
-    stranger.write_text(text)
-    command = [COMMAND, "node", "--config", str(stranger)]
+    outsider.write_text(text)
+    command = [COMMAND, "node", "--config", str(outsider)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None

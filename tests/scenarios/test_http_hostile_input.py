@@ -21,7 +21,7 @@ NOT_TEXT = b"\xff\xfe"
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockProcess]:
-    process = PenstockProcess(tmp_path_factory.mktemp("strangers") / "data", {})
+    process = PenstockProcess(tmp_path_factory.mktemp("outsiders") / "data", {})
     yield process
     assert process.stop() == 0
 

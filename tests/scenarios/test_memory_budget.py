@@ -17,7 +17,7 @@ from tests.brokers import QUICK, PenstockProcess
 PEERS = 40
 FRAME_BYTES = 200_000
 BUDGET_BYTES = 1 << 20
-STRANGERS = 1_500
+OUTSIDERS = 1_500
 API_VERSIONS, SASL_AUTHENTICATE = 18, 36
 
 
@@ -70,13 +70,13 @@ def test_unauthenticated_connections_take_little_memory(tmp_path: Path) -> None:
         before = resident_mib(process)
         frame = probe.frame(SASL_AUTHENTICATE, 0, 1, bytes(60_000))
         with contextlib.ExitStack() as held:
-            for _ in range(STRANGERS):
+            for _ in range(OUTSIDERS):
                 peer = held.enter_context(connect(port))
                 with contextlib.suppress(OSError):
                     peer.sendall(frame[:-1])
             time.sleep(1)
             grown = resident_mib(process) - before
-            assert grown < 32 + STRANGERS * 16 / 1024 + 8, "all of them would hold 90 MiB and more"
+            assert grown < 32 + OUTSIDERS * 16 / 1024 + 8, "all of them would hold 90 MiB and more"
             with connect(port) as honest:
                 honest.sendall(probe.frame(API_VERSIONS, 0, 9, b""))
                 assert honest.recv(4, socket.MSG_WAITALL)

@@ -25,7 +25,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         guarded.process.stop()
 
 
-def bury(broker: Guarded, payload: bytes) -> None:
+def dead_letter(broker: Guarded, payload: bytes) -> None:
     """Publishes a message that a worker rejects; returns when its dead letter exists."""
     security = {"sasl.username": ADMIN[0], "sasl.password": ADMIN[1]}
     with SyncClient(broker.process.bootstrap, security=security) as client:
@@ -49,7 +49,7 @@ def orders(broker: Guarded) -> list[bytes]:
 
 
 def test_redriver_with_minimal_permissions_redrives_by_command(broker: Guarded) -> None:
-    bury(broker, b"one")
+    dead_letter(broker, b"one")
     redrive = ("dlq", "redrive", "orders.dlq", "-y")
     refused = broker.attempt(*redrive, who="olga")
     assert refused.returncode != 0
@@ -65,7 +65,7 @@ def test_redriver_with_minimal_permissions_redrives_by_command(broker: Guarded) 
 
 def test_http_redrive_needs_permissions_on_source_and_target_only(broker: Guarded) -> None:
     broker.add_user("pete", "open sesame")
-    bury(broker, b"two")
+    dead_letter(broker, b"two")
     broker.run("acl", "allow", "pete", "read", "--topic", "orders.dlq")
     broker.run("acl", "allow", "pete", "write", "--topic", "orders")
     assert ask(broker, "/dlq/orders.dlq/redrive", {})["letters"] == 1

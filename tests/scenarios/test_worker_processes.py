@@ -78,7 +78,7 @@ def jobs(fresh_broker: FreshBroker, tmp_path: Path) -> Iterator[Jobs]:
 def test_process_that_dies_is_replaced_and_all_stop_on_a_signal(jobs: Jobs) -> None:
     jobs.start("--processes", "2")
     jobs.publish("die")
-    # The message kills whoever handles it: both processes, and those that replace them.
+    # The message kills the process that handles it: both processes, and those that replace them.
     jobs.wait_for(lambda told: len({pid for _, pid, _ in told}) >= 3, "a third process")
     assert jobs.stop() == 0
     for _, pid, _ in jobs.told():

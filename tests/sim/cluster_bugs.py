@@ -49,7 +49,7 @@ class Bug(NamedTuple):
 
 def without_syncs(seed: int) -> ClusterRunOptions:
     """Topics are acknowledged from the page cache, as Kafka's are: then one machine at a time may
-    lose its power, when everybody is in sync."""
+    lose its power, when all replicas are in sync."""
     options = cluster_run.options_of(seed)
     options.overrides = {**options.overrides, "flush.policy": "page-cache"}
     options.faults = {"power cut in peace": cut_power_in_peace}
@@ -138,7 +138,7 @@ def commits_go_on_below_min_insync_replicas(patch: Patch) -> None:
     patch.setattr(LeaderState, "_count", planted)
 
 
-def a_new_leader_takes_everybody_for_caught_up(patch: Patch) -> None:
+def a_new_leader_takes_all_replicas_for_caught_up(patch: Patch) -> None:
     init = LeaderState.__init__
 
     def planted(self: LeaderState, *arguments: Any) -> None:
@@ -346,7 +346,7 @@ BUGS = [
     Bug(the_leader_commits_what_is_durable_here, "undurable", 0),
     Bug(a_lagging_replica_does_not_hold_up_commits, "undurable", 1),
     Bug(commits_go_on_below_min_insync_replicas, "undurable", 4),
-    Bug(a_new_leader_takes_everybody_for_caught_up, "undurable", 34),
+    Bug(a_new_leader_takes_all_replicas_for_caught_up, "undurable", 34),
     Bug(acks_all_is_acks_one, "lost-write", 1),
     Bug(a_high_watermark_is_known_before_it_was_told, "log-matching", 2),
     Bug(a_follower_is_cut_to_its_high_watermark, "undurable", 10),

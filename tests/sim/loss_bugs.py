@@ -1,6 +1,6 @@
 """Bugs in how nodes deal with what they lost between two lives: see `test_loss_planted_bugs`.
 
-As `cluster_bugs`, for sieges of `simulation.lost_state_faults`.
+As `cluster_bugs`, for runs of `simulation.lost_state_faults`.
 """
 
 from collections.abc import Callable

@@ -1,12 +1,12 @@
 """Runs new seeds for a given time, and reports their results.
 
-    python -m tests.sim.soak --minutes 10 --kind siege --first 1000 --jobs 2
+    python -m tests.sim.soak --minutes 10 --kind cluster --first 1000 --jobs 2
 
-Kinds: `hosted` runs groups and transactions on one node, `siege` a cluster with all faults at once
-for some seconds, `long` a cluster for an hour with minutes between its faults, `queue` a queue on a
-cluster; `all` takes them in turn. Seeds are new each time unless `--first` is given: they start
-with the time of day. Ends at the first violation, with the command that repeats it and the last
-lines of its journal.
+Kinds: `hosted` runs groups and transactions on one node, `cluster` a cluster with all faults at
+once for some seconds, `long` a cluster for an hour with minutes between its faults, `queue` a queue
+on a cluster; `all` takes them in turn. Seeds are new each time unless `--first` is given: they
+start with the time of day. Ends at the first violation, with the command that repeats it and the
+last lines of its journal.
 
 `--total FILE` adds the counts to those in the file, so that a long soak can be run in parts.
 """
@@ -27,7 +27,7 @@ from simulation.results import Results, Violation
 
 JOURNAL_LINES_SHOWN = 60
 SEEDS_PER_START = 100_000
-KINDS = ("hosted", "siege", "long", "queue")
+KINDS = ("hosted", "cluster", "long", "queue")
 POINTS_OF = {"hosted": POINTS, "queue": queue_run.POINTS}
 
 

@@ -41,7 +41,7 @@ FIRE_S = 30.0
 PATIENCE_S = 120.0
 
 
-class Siege:
+class CopyRun:
     """One run."""
 
     def __init__(self, loop: SimLoop, seed: int, nodes: SimCluster, client: Cluster) -> None:
@@ -177,35 +177,35 @@ async def _start(host: SimHost) -> None:
         await host.start()
 
 
-def besiege(seed: int) -> Siege:
-    async def main(loop: SimLoop) -> Siege:
+def run_copies(seed: int) -> CopyRun:
+    async def main(loop: SimLoop) -> CopyRun:
         nodes = SimCluster(loop, seed, (1, 2, 3), OVERRIDES)
         await nodes.start()
         config = ConnectionConfig(connect_timeout_ms=1_000, request_timeout_ms=5_000)
         async with Cluster(SimRandom(seed), nodes.addresses, config) as client:
             await Admin(client).create_topic("t", PARTITIONS, 3)
-            siege = Siege(loop, seed, nodes, client)
+            copies = CopyRun(loop, seed, nodes, client)
             writers = [
-                loop.create_task(siege.write(index, name))
+                loop.create_task(copies.write(index, name))
                 for index in range(PARTITIONS)
                 for name in ("a", "b")[: 1 + index % 2]
             ]
-            await siege.fire()
-            siege.loop.net.heal()
-            await siege.raise_the_dead()
+            await copies.fire()
+            copies.loop.net.heal()
+            await copies.raise_the_dead()
             await asyncio.sleep(5)
-            siege.is_over = True
+            copies.is_over = True
             await asyncio.gather(*writers)
-            await siege.heal()
-            siege.check()
+            await copies.heal()
+            copies.check()
         nodes.close()
-        return siege
+        return copies
 
-    siege, _ = run(main, seed=seed, time_max=1000.0)
-    return siege
+    copies, _ = run(main, seed=seed, time_max=1000.0)
+    return copies
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_acknowledged_records_reach_every_replica(seed: int) -> None:
-    siege = besiege(seed)
-    assert sum(map(len, siege.acknowledged.values())) > 100
+    copies = run_copies(seed)
+    assert sum(map(len, copies.acknowledged.values())) > 100

@@ -73,10 +73,10 @@ async def test_dead_letters_are_redriven_once_while_nodes_lose_power(
                 value, key = b"%d" % number, b"k%d" % (number % 6)
                 await producer.send("t.dlq", value, key, partition=number % 2, headers=told)
         trouble = asyncio.ensure_future(disturb(nodes, random.Random(seed)))
-        errand = RedriveRequest("t.dlq", "run", "me", rate_per_s=10)
+        request = RedriveRequest("t.dlq", "run", "me", rate_per_s=10)
         settled = 0
         while True:
-            redriver = Redriver(cluster, clock, errand, messages_max=4)
+            redriver = Redriver(cluster, clock, request, messages_max=4)
             try:
                 await redriver.run()
                 break

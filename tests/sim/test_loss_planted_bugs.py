@@ -1,4 +1,4 @@
-"""Sieges in which nodes lose files between two lives keep every promise, and find planted bugs.
+"""Runs in which nodes lose files between two lives keep every promise, and find planted bugs.
 
 See `simulation.lost_state_faults` for what is lost, and `test_cluster_planted_bugs` for how bugs
 are looked for.

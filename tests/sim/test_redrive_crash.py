@@ -50,7 +50,7 @@ class Office:
     def cluster(self) -> Cluster:
         return Cluster(SimRandom(7), self.nodes.addresses)
 
-    async def bury(self, name: str) -> None:
+    async def dead_letter(self, name: str) -> None:
         """Creates a topic and its dead letters: of two keys in each of two partitions, in order."""
         async with self.cluster() as cluster:
             await Admin(cluster).create_topic(name, 2, 1)
@@ -126,7 +126,7 @@ def play(scene: Callable[[Office], Awaitable[None]]) -> None:
         await nodes.start()
         office = Office(loop, nodes)
         # Objects made at first use exist before any redriver is killed.
-        await office.bury("warm")
+        await office.dead_letter("warm")
         await office.redrive("warm")
         await scene(office)
         nodes.close()
@@ -142,7 +142,7 @@ async def test_redriver_killed_at_any_moment_leaves_one_copy_of_every_dead_lette
     moment, kills = 0.0, 0
     while True:
         name = f"t{kills}"
-        await office.bury(name)
+        await office.dead_letter(name)
         has_ended = await office.kill_after(moment, office.redrive(name))
         await office.redrive(name)
         await office.check_all_back(name)
@@ -159,7 +159,7 @@ async def test_redriver_killed_at_any_moment_leaves_one_copy_of_every_dead_lette
 async def test_suspended_redriver_cannot_continue_after_another_has_begun(office: Office) -> None:
     for number in range(12):
         name = f"t{number}"
-        await office.bury(name)
+        await office.dead_letter(name)
         first = asyncio.ensure_future(office.redrive(name))
         await asyncio.sleep(0.002 * number)
         ends = await asyncio.gather(first, office.redrive(name), return_exceptions=True)
@@ -178,7 +178,7 @@ def _is_fenced(end: BaseException) -> bool:
 
 @run_with(play)
 async def test_filtered_redrive_leaves_the_remaining_dead_letters(office: Office) -> None:
-    await office.bury("t")
+    await office.dead_letter("t")
     assert await office.redrive("t", DeadLetterFilter(error_class="even")) == 4
     await office.check_all_back("t", [0, 3, 6, 9])
     assert await office.redrive("t", DeadLetterFilter(error_class="even")) == 0

@@ -82,7 +82,7 @@ def test_hand_written_doublings_are_recognized() -> None:
         self._pause_s = min(2 * self._pause_s, MAX)
     """
     right = """
-        room = min(room * 2, bytes_max)
+        capacity = min(capacity * 2, bytes_max)
         deadline_s = time() + session_ms / 1000 + 2 * LOOK_SECONDS
         await sleep(uniform(0, 2 * pause_s))
         rows = min(2**31 - 1, count * 2)

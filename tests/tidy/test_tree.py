@@ -3,6 +3,7 @@
 import ast
 import re
 import tomllib
+from collections import Counter, defaultdict
 
 import penstock
 from penstock.broker.api.routes import ROUTES
@@ -25,6 +26,9 @@ TABLES = {"src/penstock/cluster/configs/config_table.py"}
 """One row after another, looked up and never read from top to bottom."""
 COLUMNS_MAX = 100
 DOCSTRING_CHARACTERS_MIN = 20
+FOLDER_FILES_MAX = 25
+SAME_NAMES_MAX = 10
+"""Public classes may share a name if they are the same idea on two sides of a protocol."""
 BANNED_SUFFIXES = ("Manager", "Helper", "Helpers", "Util", "Utils", "Impl", "Service", "Base")
 # Spelled in two halves, so that this file keeps its own rule.
 REMINDERS = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
@@ -86,6 +90,22 @@ def test_functions_fit_a_screen() -> None:
                 if length > FUNCTION_LINES_MAX:
                     long.append(f"{show(path)}:{node.lineno} {node.name} has {length} lines")
     assert not long
+
+
+def test_folders_are_small() -> None:
+    counts = Counter(show(path.parent) for path in files("src") if path.suffix == ".py")
+    assert {name: count for name, count in counts.items() if count > FOLDER_FILES_MAX} == {}
+
+
+def test_public_class_names_are_unique() -> None:
+    places = defaultdict(list)
+    for path in files("src"):
+        if path.suffix == ".py":
+            for node in parse(path).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places[node.name].append(show(path))
+    repeated = {name: where for name, where in places.items() if len(where) > 1}
+    assert len(repeated) <= SAME_NAMES_MAX, repeated
 
 
 def test_line_width_is_limited() -> None:

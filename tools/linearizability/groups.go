@@ -35,7 +35,7 @@ func splitGroups(ops []Op) (map[string][]Op, []string) {
 	return parts, nil
 }
 
-// prepareGroups drops commits that are not certain and that nobody was told of: they may as well have
+// prepareGroups drops commits that are not certain and that no client was told of: they may as well have
 // come after everything.
 func prepareGroups(ops []Op) []Op {
 	told := map[int64]bool{}

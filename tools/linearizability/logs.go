@@ -130,7 +130,7 @@ func torn(ops []Op) []string {
 }
 
 // prepareLog gives every append its place. What was refused did not happen; what is not certain did if
-// somebody read it, and then not after that. What nobody read may as well come after everything.
+// a client read it, and then not after that. What no client read may as well come after everything.
 func prepareLog(ops []Op) []Op {
 	seen, by := map[string]int64{}, map[int64]int64{}
 	for _, op := range ops {

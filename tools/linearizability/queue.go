@@ -77,7 +77,7 @@ func stepQueue(state any, op Op) (any, string) {
 		}
 		return m, ""
 	case "ack", "nack":
-		// The end of a lease may be late, so its owner may still settle it if nobody else has it.
+		// The end of a lease may be late, so its owner may still settle it if no other member has it.
 		if isHeld || m.is == "ready" && m.lease == op.Lease {
 			m.is = map[string]string{"ack": "acked", "nack": "ready"}[op.F]
 			return m, ""

@@ -70,7 +70,7 @@ async def test_prefetched_message_is_released_without_counting_a_delivery(sim: S
         first = await anext(jobs)
         await asyncio.sleep(0.5)
         assert await other.poll("jobs", "workers", wait=0) == []
-        # Nobody asks any more: the other nine are free again, as if they had not been given.
+        # The reader has ended: the other nine are ready again, as if not delivered.
         found: list[Message] = []
         while len(found) < 9:
             found += await other.poll("jobs", "workers", max=9, wait=10)

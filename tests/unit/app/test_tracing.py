@@ -93,7 +93,7 @@ def test_retries_and_dead_letters_stay_in_the_trace() -> None:
             raise KeyError("broken")
 
         @worker.task("jobs.dlq", group="undertakers")
-        async def bury(message: Message) -> None:
+        async def dead_letter(message: Message) -> None:
             pass
 
         async with sim.client(tracing=traces.provider) as client:

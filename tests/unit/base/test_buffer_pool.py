@@ -14,7 +14,7 @@ def test_buffer_is_reused_once_its_last_view_is_gone() -> None:
     assert id(pool.take(5).obj) == memory
 
 
-def test_rooms_that_are_held_are_never_given_out_again() -> None:
+def test_held_buffers_are_never_given_out_again() -> None:
     pool = BufferPool()
     held = [pool.take(BUFFER_BYTES) for _ in range(BUFFERS_MAX + 5)]
     assert len({id(buffer.obj) for buffer in held}) == len(held)

@@ -158,7 +158,7 @@ async def test_calls_wait_for_capacity_in_flight(
     assert most == 3
 
 
-class _Stranger(asyncio.Protocol):
+class _Outsider(asyncio.Protocol):
     """A server of another protocol: it answers anything with the same bytes."""
 
     def __init__(self, answer: bytes) -> None:
@@ -175,9 +175,9 @@ class _Stranger(asyncio.Protocol):
             self._transport.close()
 
 
-def stranger(answer: bytes) -> Callable[[SimLoop], Any]:
+def outsider(answer: bytes) -> Callable[[SimLoop], Any]:
     async def main(loop: SimLoop) -> None:
-        await loop.create_server(lambda: _Stranger(answer), "broker", 80)
+        await loop.create_server(lambda: _Outsider(answer), "broker", 80)
         await connect(Address("broker", 80), ConnectionConfig())
 
     return main
@@ -186,27 +186,27 @@ def stranger(answer: bytes) -> Callable[[SimLoop], Any]:
 def test_http_peer_is_recognized() -> None:
     answer = b"HTTP/1.1 400 Bad Request\r\n\r\n"
     refused(
-        stranger(answer),
+        outsider(answer),
         "the peer speaks HTTP, not Kafka's protocol; is this the Kafka port?",
         PeerError,
     )
 
 
 def test_oversized_frame_length_is_refused() -> None:
-    refused(stranger(b"\x7f\xff\xff\xff"), "frame of 2147483647 bytes", PeerError)
-    refused(stranger(b"\xff\xff\xff\xfe"), "frame of -2 bytes", PeerError)
+    refused(outsider(b"\x7f\xff\xff\xff"), "frame of 2147483647 bytes", PeerError)
+    refused(outsider(b"\xff\xff\xff\xfe"), "frame of -2 bytes", PeerError)
 
 
 def test_unexpected_correlation_id_is_a_protocol_error() -> None:
-    refused(stranger(b"\0\0\0\4\0\0\7\7"), "got the reply to request 1799 instead of 1", PeerError)
+    refused(outsider(b"\0\0\0\4\0\0\7\7"), "got the reply to request 1799 instead of 1", PeerError)
 
 
 def test_malformed_reply_is_a_protocol_error() -> None:
-    refused(stranger(b"\0\0\0\7\0\0\0\1\0\0\5"), "broke the protocol", PeerError)
+    refused(outsider(b"\0\0\0\7\0\0\0\1\0\0\5"), "broke the protocol", PeerError)
 
 
 def test_server_that_closes_at_once_is_explained() -> None:
-    refused(stranger(b""), "closed the connection instead of answering ApiVersions", Unreachable)
+    refused(outsider(b""), "closed the connection instead of answering ApiVersions", Unreachable)
 
 
 @run_with(run)
@@ -297,7 +297,7 @@ def test_unreferenced_memory_is_reused() -> None:
     held = view[10:20]
     del view
     other = large(cutter, 500_000, 3)
-    assert id(other.obj) != first, "somebody still looks at it"
+    assert id(other.obj) != first, "the view is still in use"
     assert bytes(held) == b"\2" * 10
     assert bytes(other) == b"\3" * 500_000
 

@@ -38,4 +38,4 @@ def test_created_directory_is_private_to_its_owner(tmp_path: Path) -> None:
     assert (tmp_path / "a").stat().st_mode & 0o077, "others may pass"
     (tmp_path / "open").mkdir(mode=0o755)
     DirectoryLock(str(tmp_path / "open")).release()
-    assert (tmp_path / "open").stat().st_mode & 0o777 == 0o755, "made by somebody who knows why"
+    assert (tmp_path / "open").stat().st_mode & 0o777 == 0o755, "the operator's own mode stays"

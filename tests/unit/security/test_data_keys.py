@@ -14,9 +14,9 @@ def keys(root: bytes = ROOT) -> DataKeys:
 
 
 def opened(made: DataKeys, sealed: bytes, associated: bytes = b"") -> bytes:
-    room = bytearray(len(sealed) - PREFIX_BYTES - data_keys.TAG_BYTES)
-    made.open_into(sealed, associated, memoryview(room))
-    return bytes(room)
+    plain = bytearray(len(sealed) - PREFIX_BYTES - data_keys.TAG_BYTES)
+    made.open_into(sealed, associated, memoryview(plain))
+    return bytes(plain)
 
 
 def test_sealed_data_is_opened_with_the_same_root_key() -> None:

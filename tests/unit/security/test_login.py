@@ -114,10 +114,10 @@ def test_mechanism_must_be_chosen_and_known() -> None:
 
 
 def test_identity_cannot_change_during_authentication() -> None:
-    async def anybody(name: str, password: str, peer: str) -> bool:
+    async def accept_all(name: str, password: str, peer: str) -> bool:
         return True
 
-    login = Login({"PLAIN": lambda: PlainExchange(anybody)})
+    login = Login({"PLAIN": lambda: PlainExchange(accept_all)})
     login.choose("PLAIN")
     asyncio.run(login.step(b"\0bob\0x", PEER))
     login.choose("PLAIN")

@@ -30,26 +30,26 @@ def called(queue: PasswordCheckTurns[str], count: int, now_s: float = 0.0) -> li
 def test_address_with_many_waits_behind_itself() -> None:
     queue = turns()
     for number in range(100):
-        assert queue.join(THERE, "admin", f"stranger {number}")
+        assert queue.join(THERE, "admin", f"outsider {number}")
     assert queue.join(HERE, "bob", "bob")
     assert queue.join(ELSEWHERE, "ann", "ann")
-    assert called(queue, 4) == ["stranger 0", "bob", "ann", "stranger 1"]
+    assert called(queue, 4) == ["outsider 0", "bob", "ann", "outsider 1"]
 
 
 def test_names_at_one_address_take_turns() -> None:
     queue = turns()
     for number in range(100):
-        assert queue.join(HERE, "admin", f"stranger {number}")
+        assert queue.join(HERE, "admin", f"outsider {number}")
     assert queue.join(HERE, "bob", "bob")
     assert queue.join(HERE, "bob", "bob again")
-    assert called(queue, 4) == ["stranger 0", "bob", "stranger 1", "bob again"]
+    assert called(queue, 4) == ["outsider 0", "bob", "outsider 1", "bob again"]
 
 
 def test_address_has_one_turn_at_a_time() -> None:
     queue = turns(at_once=2)
-    queue.join(THERE, "admin", "stranger")
+    queue.join(THERE, "admin", "outsider")
     queue.join(THERE, "root", "another")
-    assert queue.call(0.0) == (THERE, "stranger")
+    assert queue.call(0.0) == (THERE, "outsider")
     assert queue.call(0.0) is None
     queue.join(HERE, "bob", "bob")
     assert queue.call(0.0) == (HERE, "bob")
@@ -61,9 +61,9 @@ def test_address_has_one_turn_at_a_time() -> None:
 
 def test_wrong_password_is_followed_by_a_rest_of_its_address_alone() -> None:
     queue = turns()
-    queue.join(THERE, "admin", "stranger")
+    queue.join(THERE, "admin", "outsider")
     queue.join(THERE, "admin", "another")
-    assert queue.call(0.0) == (THERE, "stranger")
+    assert queue.call(0.0) == (THERE, "outsider")
     assert queue.rested_at() is None, "a turn has to end first"
     queue.finish(THERE, CHECK_S, wasted_s=CHECK_S)
     rested_at = CHECK_S + REST_FACTOR * CHECK_S
@@ -78,10 +78,10 @@ def test_wrong_password_is_followed_by_a_rest_of_its_address_alone() -> None:
 
 
 def test_legitimate_users_at_an_attacking_address_wait_little_longer() -> None:
-    """Legitimate clients may share an address with strangers."""
+    """Legitimate clients may share an address with outsiders."""
     queue, now_s, count = turns(), 0.0, 400
     for number in range(count):
-        assert queue.join(HERE, f"name {number}", f"stranger {number}")
+        assert queue.join(HERE, f"name {number}", f"outsider {number}")
     queue.join(HERE, "bob", "bob")
     while (turn := queue.call(now_s)) != (HERE, "bob"):
         if turn is None:
@@ -107,10 +107,10 @@ def test_rest_is_over_when_a_check_took_too_long_for_other_reasons() -> None:
 
 def test_request_that_left_is_not_called() -> None:
     queue = turns()
-    queue.join(THERE, "admin", "stranger")
+    queue.join(THERE, "admin", "outsider")
     queue.join(HERE, "bob", "bob")
-    queue.leave(THERE, "admin", "stranger")
-    queue.leave(THERE, "admin", "stranger")
+    queue.leave(THERE, "admin", "outsider")
+    queue.leave(THERE, "admin", "outsider")
     assert queue.waiting == 1
     assert called(queue, 1) == ["bob"]
     queue.leave(HERE, "bob", "bob")
@@ -121,11 +121,11 @@ def test_request_that_left_is_not_called() -> None:
 def test_queue_admits_another_name_and_address_when_full() -> None:
     queue = turns(waiting_max=300)
     of_one_name = 0
-    while queue.join(THERE, "admin", f"stranger {of_one_name}"):
+    while queue.join(THERE, "admin", f"outsider {of_one_name}"):
         of_one_name += 1
     assert of_one_name == 100
     of_one_address = of_one_name
-    while queue.join(THERE, f"name {of_one_address}", f"stranger {of_one_address}"):
+    while queue.join(THERE, f"name {of_one_address}", f"outsider {of_one_address}"):
         of_one_address += 1
     assert of_one_address == 150
     crowded = 0

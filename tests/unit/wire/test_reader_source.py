@@ -51,7 +51,7 @@ def test_tags_are_skipped_by_their_size() -> None:
 
 
 def test_more_tags_than_the_limit_are_refused_unread() -> None:
-    """Each costs a step, and strangers may send some (CVE-2026-111115 of Kafka)."""
+    """Each costs a step, and outsiders may send some (CVE-2026-111115 of Kafka)."""
     for count, does in ((TAGS_MAX, True), (TAGS_MAX + 1, False)):
         written = write_uvarint(count)
         data = memoryview(written[1:] + bytes(2 * count))

@@ -12,13 +12,13 @@ from penstock.cli.cluster import doctor
 from penstock.cli.cluster.doctor import Check, CheckVerdict, judge_cluster, judge_logs, unreachable
 from penstock.client.metadata import PartitionInfo, TopicInfo
 
-NOBODY = "127.0.0.1:1"
+UNREACHABLE = "127.0.0.1:1"
 
 
 def test_unreachable_cluster_fails_and_other_checks_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["doctor", "--data", str(tmp_path), "-b", NOBODY, "--format", "json"]
+    arguments = ["doctor", "--data", str(tmp_path), "-b", UNREACHABLE, "--format", "json"]
     assert main.run(arguments) == 1
     found = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert found["cluster"]["verdict"] == "fail"
@@ -30,7 +30,7 @@ def test_action_is_printed_below_the_finding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     web = "http://127.0.0.1:1"
-    assert main.run(["doctor", "--data", str(tmp_path), "-b", NOBODY, "--http", web]) == 1
+    assert main.run(["doctor", "--data", str(tmp_path), "-b", UNREACHABLE, "--http", web]) == 1
     lines = capsys.readouterr().out.splitlines()
     at = next(at for at, line in enumerate(lines) if line.startswith("fail") and web in line)
     assert "->" in lines[at + 1]
@@ -39,7 +39,7 @@ def test_action_is_printed_below_the_finding(
 def test_invalid_http_address_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.run(["doctor", "--data", str(tmp_path), "-b", NOBODY, "--http", "x"]) == 1
+    assert main.run(["doctor", "--data", str(tmp_path), "-b", UNREACHABLE, "--http", "x"]) == 1
     assert "--http" in capsys.readouterr().err
 
 

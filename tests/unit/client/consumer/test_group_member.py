@@ -74,9 +74,9 @@ async def test_only_members_commit_under_their_epoch(sim: Sim) -> None:
     await asyncio.sleep(3)
     await holder.member.commit({where: 5})
     assert (await committed_offsets(cluster, "g"))[where].offset == 5
-    stranger = Holder(cluster)
+    outsider = Holder(cluster)
     with pytest.raises(Refused):
-        await stranger.member.commit({where: 9})
+        await outsider.member.commit({where: 9})
     assert (await committed_offsets(cluster, "g", is_stable=True))[where].offset == 5
     await holder.member.leave()
     await cluster.close()

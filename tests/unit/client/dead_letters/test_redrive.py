@@ -48,7 +48,7 @@ DEAD_LETTER = DeadLetterMessage(
 )
 
 
-async def bury(desk: Desk, count: int, topic: str = "t", error: str = "Timeout") -> None:
+async def dead_letter(desk: Desk, count: int, topic: str = "t", error: str = "Timeout") -> None:
     told = {
         headers.TOPIC: topic.encode(),
         headers.PARTITION: b"0",
@@ -122,7 +122,7 @@ async def test_dead_letter_returns_to_its_partition_or_by_key(desk: Desk) -> Non
 async def test_redriven_timestamp_is_now_or_the_original(desk: Desk) -> None:
     await desk.admin.create_topic("t", 1, 1)
     await desk.admin.create_topic("t.dlq", 1, 1)
-    await bury(desk, 2)
+    await dead_letter(desk, 2)
     first = DeadLetterFilter(ids=frozenset({(0, 0)}))
     assert (await redrive(desk, chosen=first, keeps_timestamp=True)).report.settled == 1
     await redrive(desk)
@@ -135,7 +135,7 @@ async def test_redriven_timestamp_is_now_or_the_original(desk: Desk) -> None:
 async def test_redrive_limit_purge_and_revision_are_applied_and_recorded(desk: Desk) -> None:
     await desk.admin.create_topic("t", 1, 1)
     await desk.admin.create_topic("t.dlq", 1, 1)
-    await bury(desk, 6)
+    await dead_letter(desk, 6)
     told: list[int] = []
     request = RedriveRequest("t.dlq", "one", "me", limit=2)
     redriver = Redriver(desk.cluster, desk.clock, request, told.append)
@@ -202,7 +202,7 @@ async def test_oversized_dead_letter_is_reported_and_the_rest_redriven(
 async def test_invalid_redrive_targets_are_refused(desk: Desk) -> None:
     await desk.admin.create_topic("t", 1, 1)
     await desk.admin.create_topic("t.dlq", 1, 1)
-    await bury(desk, 1)
+    await dead_letter(desk, 1)
 
     def refuse(topic: str) -> None:
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)

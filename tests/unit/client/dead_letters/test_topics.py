@@ -6,7 +6,7 @@ from penstock.client.admin.admin import Admin
 from penstock.client.dead_letters.grouping import KINDS_MAX, OTHER_KINDS, DeadLetterKinds
 from penstock.client.dead_letters.topics import DeadLetterTopic, list_dead_letter_topics
 from tests.run_with import run_with
-from tests.unit.client.dead_letters.test_redrive import DEAD_LETTER, bury
+from tests.unit.client.dead_letters.test_redrive import DEAD_LETTER, dead_letter
 from tests.unit.client.on_cluster import Desk, on_cluster
 
 
@@ -14,7 +14,7 @@ from tests.unit.client.on_cluster import Desk, on_cluster
 async def test_dead_letter_topics_are_found_by_name_and_config(desk: Desk) -> None:
     for name in ("t", "t.dlq", "configured", "plain"):
         await desk.admin.create_topic(name, 2, 1)
-    await bury(desk, 3)
+    await dead_letter(desk, 3)
     name = "errors.deadletterqueue.topic.name"
     await Admin(desk.cluster).alter_configs(32, "g", {name: "configured"})
     configured, messages = await list_dead_letter_topics(desk.cluster)

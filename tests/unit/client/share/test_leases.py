@@ -123,7 +123,7 @@ def test_records_without_a_pending_receive_are_released_sooner() -> None:
     holdings = holding(1)
     assert holdings.remove_stale(10.0, PREFETCHED_MAX_S, is_ahead=True) == []
     assert offsets(holdings.remove_stale(10.0, PREFETCHED_MAX_S + 0.1, is_ahead=True)) == [1]
-    # It is as young as the question is old: it came for nobody just now.
+    # It is as young as the request is old: it did not come for a waiting call.
     holdings = holding(1)
     assert holdings.remove_stale(0.5, 100.0, is_ahead=False) == []
 

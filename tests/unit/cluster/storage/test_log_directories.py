@@ -81,7 +81,7 @@ async def test_replica_that_came_back_meanwhile_keeps_its_files(bench: Bench) ->
 @run_with(on_bench)
 async def test_replicas_moved_while_the_node_was_down_are_found(bench: Bench) -> None:
     parent = bench.fill()
-    stranger = bench.fill(TopicId(bytes([9]) * 16), "mine")
+    outsider = bench.fill(TopicId(bytes([9]) * 16), "mine")
     bench.disk.mkdir(f"{parent}/notes")
     bench.disk.mkdir(f"{parent}/77")
     image = await bench.put(initial_record((2,)), initial_record((1,)), initial_record((3,)))
@@ -89,7 +89,7 @@ async def test_replicas_moved_while_the_node_was_down_are_found(bench: Bench) ->
     assert await bench.orphans.remove_moved(image)
     # Files not known to be removable stay.
     assert bench.disk.listdir(parent) == ["1", "77", "notes"]
-    assert bench.disk.listdir(stranger) == ["0", "1", "2"]
+    assert bench.disk.listdir(outsider) == ["0", "1", "2"]
 
 
 @run_with(on_bench)

@@ -52,7 +52,7 @@ class World:
         self.node = node
         self.keeper = keeper
         self.queue = queue
-        self.buried: list[OpenQueue] = []
+        self.dead_lettered: list[OpenQueue] = []
         self.closed: list[OpenQueue] = []
 
 
@@ -80,7 +80,7 @@ async def world(
         keeper,
         node.workers,
         node.around.time,
-        on_given_up=lambda queue: made.buried.append(queue),
+        on_given_up=lambda queue: made.dead_lettered.append(queue),
         closed=lambda queue: made.closed.append(queue),
         unreadable=lambda error: None,
         committed_only=committed_only,
@@ -231,10 +231,10 @@ async def test_dead_letters_are_announced_once_persisted(node: Node) -> None:
     here.keeper.is_prompt = False
     here.queue.change(lambda m, now: m.reject("a", 0, 0, now), lambda _: None)
     await asyncio.sleep(0.1)
-    assert here.buried == []
+    assert here.dead_lettered == []
     here.keeper.futures[-1].set_result(0)
     await asyncio.sleep(0)
-    assert here.buried == [here.queue]
+    assert here.dead_lettered == [here.queue]
 
 
 @run_with(on_node, configs=CONFIGS)

@@ -64,7 +64,7 @@ def test_shrinking_lag_has_an_estimate() -> None:
 
 def test_steady_or_unknown_lag_has_no_estimate() -> None:
     assert trend_of(SAMPLES, [("w", "t")]).eta_s is None
-    assert trend_of(SAMPLES, [("nobody", "t")]).lag == 0
+    assert trend_of(SAMPLES, [("missing", "t")]).lag == 0
     assert trend_of([], []).lag == 0
 
 

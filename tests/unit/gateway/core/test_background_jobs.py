@@ -55,7 +55,7 @@ async def test_job_fails_if_its_broker_is_unreachable(jobs: BackgroundJobs) -> N
     async def lost(on_progress: ProgressCallback) -> RedriveReport:
         raise OSError("gone")
 
-    errand, _ = jobs.start("t", "redrive", lost)
+    job, _ = jobs.start("t", "redrive", lost)
     await asyncio.sleep(1)
-    assert (errand.status, errand.reason) == (FAILED, "gone")
+    assert (job.status, job.reason) == (FAILED, "gone")
     assert jobs.of("other") == []

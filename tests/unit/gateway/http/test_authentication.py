@@ -50,7 +50,7 @@ async def test_password_is_verified_with_the_client_address(web: Web, bob: Bob) 
 
 @run_with(on_guarded_web)
 async def test_wrong_password_is_refused_and_counted(web: Web, bob: Bob) -> None:
-    for header in ("bob:wrong", "nobody:right", "bob", ":"):
+    for header in ("bob:wrong", "missing:right", "bob", ":"):
         assert (await ask(web, header)).status == 401
     assert web.node.ctx.metrics.failed_logins.value == 4
 

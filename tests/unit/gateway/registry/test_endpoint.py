@@ -460,7 +460,7 @@ async def test_routes_without_permission_reveal_and_change_nothing(
 
     await web.post("/subjects/t-value/versions", SCHEMA)
     before = (await web.get("/schemas")).body
-    web.node.ctx.authorizer, everybody = GrantedPermissions(), web.node.ctx.authorizer
+    web.node.ctx.authorizer, allowing = GrantedPermissions(), web.node.ctx.authorizer
     web.who = EVE
     there = await ask(web, row, "t-value", 1)
     missing = await ask(web, row, "u-value", 2)
@@ -470,7 +470,7 @@ async def test_routes_without_permission_reveal_and_change_nothing(
         assert there.json in ([], ["."]), "only listings succeed, and they are empty"
     else:
         assert there.status in (403, 404)
-    web.node.ctx.authorizer = everybody
+    web.node.ctx.authorizer = allowing
     assert (await web.get("/schemas")).body == before
 
 

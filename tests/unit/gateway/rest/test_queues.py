@@ -61,7 +61,7 @@ async def test_queue_may_have_more_consumers_than_partitions(web: Web) -> None:
 
 @run_with(on_web)
 async def test_unknown_group_and_invalid_numbers_are_refused(web: Web) -> None:
-    assert (await web.get("/groups/nobody/scaling")).code == "GROUP_ID_NOT_FOUND"
+    assert (await web.get("/groups/missing/scaling")).code == "GROUP_ID_NOT_FOUND"
     await web.publish(0)
     await commit(web, 0)
     assert (await web.get("/groups/log/scaling?target_delay=0")).code == "INVALID_REQUEST"

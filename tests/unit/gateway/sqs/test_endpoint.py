@@ -70,7 +70,7 @@ async def test_query_protocol_supports_all_steps_in_xml(sdk: Sdk) -> None:
 
 @run_with(with_sdk)
 async def test_query_protocol_errors_have_the_older_codes(sdk: Sdk) -> None:
-    unknown = await failure(sdk.form("GetQueueUrl", VERSION, QueueName="nobody"))
+    unknown = await failure(sdk.form("GetQueueUrl", VERSION, QueueName="missing"))
     assert (unknown.code, unknown.status) == ("AWS.SimpleQueueService.NonExistentQueue", 400)
     assert (await failure(sdk.form("Dance", VERSION))).code == "InvalidAction"
     assert (await failure(sdk.form("GetQueueUrl", VERSION))).code == "MissingParameter"

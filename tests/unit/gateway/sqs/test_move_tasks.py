@@ -140,8 +140,8 @@ async def test_invalid_tasks_are_refused(sdk: Sdk) -> None:
     ):
         failed = await failure(sdk("StartMessageMoveTask", **values))
         assert failed.name == "InvalidParameterValue"
-    nobody = await failure(sdk("StartMessageMoveTask", SourceArn=arn + "x"))
-    assert nobody.name == "QueueDoesNotExist"
+    missing = await failure(sdk("StartMessageMoveTask", SourceArn=arn + "x"))
+    assert missing.name == "QueueDoesNotExist"
     unknown = await failure(sdk("CancelMessageMoveTask", TaskHandle="x"))
     assert unknown.name == "ResourceNotFoundException"
 

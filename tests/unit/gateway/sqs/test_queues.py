@@ -9,7 +9,7 @@ from penstock.broker.api.route_row import Operation, ResourceType
 from tests.run_with import run_with
 from tests.unit.gateway.sqs.sdk import Sdk, failure, with_sdk
 
-NOBODY = "http://broker:8080/000000000000/nobody"
+MISSING = "http://broker:8080/000000000000/missing"
 
 
 @run_with(with_sdk)
@@ -85,26 +85,26 @@ async def test_names_invalid_in_sqs_are_refused(sdk: Sdk, *, name: str) -> None:
 @run_with(with_sdk)
 async def test_every_action_reports_an_unknown_queue(sdk: Sdk) -> None:
     calls = [
-        sdk("GetQueueUrl", QueueName="nobody"),
-        sdk("SendMessage", QueueUrl=NOBODY, MessageBody="a"),
-        sdk("SendMessageBatch", QueueUrl=NOBODY, Entries=[{"Id": "1", "MessageBody": "a"}]),
-        sdk("ReceiveMessage", QueueUrl=NOBODY),
-        sdk("DeleteMessage", QueueUrl=NOBODY, ReceiptHandle="r"),
-        sdk("ChangeMessageVisibility", QueueUrl=NOBODY, ReceiptHandle="r", VisibilityTimeout=1),
-        sdk("GetQueueAttributes", QueueUrl=NOBODY, AttributeNames=["All"]),
-        sdk("SetQueueAttributes", QueueUrl=NOBODY, Attributes={"DelaySeconds": "1"}),
-        sdk("PurgeQueue", QueueUrl=NOBODY),
-        sdk("DeleteQueue", QueueUrl=NOBODY),
-        sdk("TagQueue", QueueUrl=NOBODY, Tags={"a": "b"}),
-        sdk("ListQueueTags", QueueUrl=NOBODY),
-        sdk("ListDeadLetterSourceQueues", QueueUrl=NOBODY),
+        sdk("GetQueueUrl", QueueName="missing"),
+        sdk("SendMessage", QueueUrl=MISSING, MessageBody="a"),
+        sdk("SendMessageBatch", QueueUrl=MISSING, Entries=[{"Id": "1", "MessageBody": "a"}]),
+        sdk("ReceiveMessage", QueueUrl=MISSING),
+        sdk("DeleteMessage", QueueUrl=MISSING, ReceiptHandle="r"),
+        sdk("ChangeMessageVisibility", QueueUrl=MISSING, ReceiptHandle="r", VisibilityTimeout=1),
+        sdk("GetQueueAttributes", QueueUrl=MISSING, AttributeNames=["All"]),
+        sdk("SetQueueAttributes", QueueUrl=MISSING, Attributes={"DelaySeconds": "1"}),
+        sdk("PurgeQueue", QueueUrl=MISSING),
+        sdk("DeleteQueue", QueueUrl=MISSING),
+        sdk("TagQueue", QueueUrl=MISSING, Tags={"a": "b"}),
+        sdk("ListQueueTags", QueueUrl=MISSING),
+        sdk("ListDeadLetterSourceQueues", QueueUrl=MISSING),
     ]
     for call in calls:
         failed = await failure(call)
         assert failed.name == "QueueDoesNotExist"
         assert failed.code == "AWS.SimpleQueueService.NonExistentQueue"
         assert failed.status == 400
-    assert "nobody" not in sdk.node.ctx.image.topics
+    assert "missing" not in sdk.node.ctx.image.topics
 
 
 @run_with(with_sdk)

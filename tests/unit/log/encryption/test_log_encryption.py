@@ -128,8 +128,8 @@ def test_sealed_caches_spare_the_next_start_a_scan() -> None:
     twin = segment.peek()
     assert twin.index is not None
     assert len(twin.index) > 0
-    stranger = Segment.open(disk, PATH, 0, 200)
-    assert list(stranger.load().keys) == list(twin.index.keys), "without the key: from the headers"
+    outsider = Segment.open(disk, PATH, 0, 200)
+    assert list(outsider.load().keys) == list(twin.index.keys), "without the key: from the headers"
 
 
 def test_log_whose_topic_is_switched_rolls_and_serves_both_kinds() -> None:
@@ -313,7 +313,7 @@ def test_power_cut_while_a_key_is_rewrapped_leaves_one_of_the_two(step: int) -> 
         assert offsets(read_all(open_with(after, ring))) == list(range(5))
 
 
-def test_shredded_log_cannot_be_read_by_anybody() -> None:
+def test_shredded_log_cannot_be_read() -> None:
     disk, ring = make_disk(), make_keyring()
     log = open_with(disk, ring)
     fill(log, 5)

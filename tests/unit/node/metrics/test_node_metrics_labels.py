@@ -1,4 +1,4 @@
-"""No metric has more children than somebody has thought about.
+"""The number of children of every metric is bounded on purpose.
 
 A label whose values come from users (topics, groups) is bounded where it is counted; those bounds
 have tests of their own: `broker.api.metrics`, `coordinator.group_lag`,

@@ -56,13 +56,13 @@ def test_certificates_and_other_key_sources_are_not_secrets() -> None:
 
 
 def test_config_file_with_a_password_is_a_secret() -> None:
-    def everybody(path: str) -> Readers:
+    def all_users(path: str) -> Readers:
         return Readers.EVERY_USER
 
-    assert check_config_file("/node.toml", ["num.partitions", "listeners"], everybody) == []
+    assert check_config_file("/node.toml", ["num.partitions", "listeners"], all_users) == []
     for name in ("ssl.key.password", "sqs.credentials", "etcd.password"):
         with pytest.raises(InvalidConfig, match=rf"holds {name}.*chmod 600 /node\.toml"):
-            check_config_file("/node.toml", ["num.partitions", name], everybody)
+            check_config_file("/node.toml", ["num.partitions", name], all_users)
     (warning,) = check_config_file("/n", ["sqs.credentials"], lambda path: Readers.GROUP)
     assert "its group" in warning
 

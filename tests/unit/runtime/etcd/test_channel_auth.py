@@ -54,7 +54,7 @@ async def test_right_password_opens_the_prefix(*, guarded: EtcdProcess) -> None:
     ("others", "told"),
     [
         ({"password": "wrong-secret"}, "check the user and the password"),
-        ({"user": "nobody"}, "check the user and the password"),
+        ({"user": "missing"}, "check the user and the password"),
         ({"user": "", "password": ""}, "it requires a user and a password"),
         ({"prefix": "/theirs"}, "grant the user's role readwrite on the prefix"),
     ],

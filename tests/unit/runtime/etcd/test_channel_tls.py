@@ -79,11 +79,11 @@ async def test_both_sides_show_a_certificate_and_a_watch_works(*, secured: Secur
 
 @run_with(run)
 async def test_certificate_errors_are_distinguished(*, secured: Secured, tmp_path: Path) -> None:
-    stranger = trustme.CA()
-    stranger.cert_pem.write_to_path(tmp_path / "stranger.pem")
+    outsider = trustme.CA()
+    outsider.cert_pem.write_to_path(tmp_path / "outsider.pem")
 
     own = secured.issue("node-1")
-    told = await refusal(secured.config(**own, ca_file=str(tmp_path / "stranger.pem")))
+    told = await refusal(secured.config(**own, ca_file=str(tmp_path / "outsider.pem")))
     assert "TLS failed" in told
     assert "certificate" in told
     told = await refusal(secured.config())

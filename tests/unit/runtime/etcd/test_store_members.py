@@ -47,7 +47,7 @@ class Counter:
         except (UnknownResult, TimeoutError, ConnectionError):
             self.unknown += 1
             return
-        assert revision is not None, "nobody else writes, so its guard holds"
+        assert revision is not None, "no other client writes, so its guard holds"
         self.acknowledged.append(revision)
 
 

@@ -231,7 +231,7 @@ def test_classic_member_must_support_the_protocol_of_the_group() -> None:
 def test_classic_members_leave_a_consumer_group_by_leave_group() -> None:
     driver, _, a, b = classic_pair()
     driver.beat(member="n", topics=T)
-    assert driver.leave("g", a, "n", "stranger") == [
+    assert driver.leave("g", a, "n", "unknown") == [
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.UNKNOWN_MEMBER_ID,

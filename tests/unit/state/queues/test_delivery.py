@@ -343,14 +343,14 @@ def test_dead_letters_are_planned_and_then_written() -> None:
     queue.arrive_run(0, 2)
     queue.acquire("a", 3, 0)
     queue.reject("a", 0, 1, 0)
-    burial = DeadLetterBatch(5, b"t" * 16, 0, 0, (0, 1), 7)
-    ops: list[Op] = queue.plan_dead_letters(burial)
-    assert queue.kept.dead_letter_batch == burial
+    batch = DeadLetterBatch(5, b"t" * 16, 0, 0, (0, 1), 7)
+    ops: list[Op] = queue.plan_dead_letters(batch)
+    assert queue.kept.dead_letter_batch == batch
     ops += queue.finish_dead_letters()
     assert queue.kept.start == 2
     assert queue.dead_letters() == []
     with pytest.raises(AssertionError):
-        queue.plan_dead_letters(burial)
+        queue.plan_dead_letters(batch)
 
 
 def test_deleted_records_are_finished() -> None:

@@ -27,7 +27,7 @@ from penstock.state.queues.delivery_state import (
 )
 
 FAILURE = DeliveryFailure(1, 50, 10, 20, "Oops", "no")
-BURIAL = DeadLetterBatch(7, b"t" * 16, 1, 5, (3, 4), 99)
+BATCH = DeadLetterBatch(7, b"t" * 16, 1, 5, (3, 4), 99)
 
 
 def leased(first: int, last: int, member: str = "a", deadline_ms: int = 100, count: int = 1) -> Op:
@@ -84,11 +84,11 @@ def test_renewed_part_has_a_deadline_of_its_own() -> None:
     ]
 
 
-def test_archived_records_are_finished_when_their_batch_is_buried() -> None:
+def test_archived_records_are_finished_when_their_batch_is_dead_lettered() -> None:
     state = kept(leased(3, 5), ArchivedRecord(3, FAILURE), ArchivedRecord(4, FAILURE), start=3)
     assert state.is_settled(3)
     assert state.start == 3
-    state.apply(DeadLettersPlanned(BURIAL))
+    state.apply(DeadLettersPlanned(BATCH))
     state.apply(DeadLettersWritten())
     assert state.archived == {}
     assert state.start == 5
@@ -97,7 +97,7 @@ def test_archived_records_are_finished_when_their_batch_is_buried() -> None:
 
 def test_dead_letter_of_a_deleted_record_is_finished() -> None:
     state = kept(leased(3, 4), ArchivedRecord(3, FAILURE), ArchivedRecord(4, FAILURE), start=3)
-    state.apply(DeadLettersPlanned(BURIAL))
+    state.apply(DeadLettersPlanned(BATCH))
     state.apply(Moved(10))
     state.apply(DeadLettersWritten())
     assert (state.start, state.archived, list(state.finished)) == (10, {}, [])
@@ -115,12 +115,12 @@ def test_beginning_anew_keeps_only_what_is_on_its_way_to_the_dead_letters() -> N
     state = kept(
         leased(0, 9),
         ArchivedRecord(3, FAILURE),
-        DeadLettersPlanned(BURIAL),
+        DeadLettersPlanned(BATCH),
         DedupMarker(),
         Reset(2),
     )
     assert state.snapshot() == Snapshot(
-        2, archived=((3, FAILURE),), dead_letter_batch=BURIAL, has_ids=True
+        2, archived=((3, FAILURE),), dead_letter_batch=BATCH, has_ids=True
     )
 
 
@@ -132,7 +132,7 @@ def test_every_operation_survives_its_encoding() -> None:
         Released(0, 1, FAILURE),
         ArchivedRecord(1, FAILURE),
         Returned(0, 1),
-        DeadLettersPlanned(BURIAL),
+        DeadLettersPlanned(BATCH),
         DeadLettersWritten(),
         DedupMarker(),
         Moved(3),

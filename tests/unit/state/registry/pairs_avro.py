@@ -89,7 +89,7 @@ PAIRS: list[Row] = [
     ("a nested field is added without a default",
      record(field("r", record(A, name="I"))),
      record(field("r", record(A, C, name="I"))), False, True),
-    ("a field of an enum with a default is added: that is no default of the field",
+    ("a field of an enum with a default is added: that is not a default of the field",
      record(A), record(A, field("e", enum("X", default="X"))), False, True),
     ("two fields with defaults are added",
      record(A), record(A, B, field("c", "int", default=1)), True, True),

@@ -37,18 +37,18 @@ def test_epoch_wraps_to_one_and_never_to_zero() -> None:
 
 
 def test_unknown_session_is_refused() -> None:
-    with pytest.raises(Refused) as stranger:
+    with pytest.raises(Refused) as unknown:
         FetchSessions().resume(7, 1, False, 0.0)
-    assert stranger.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert unknown.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_session_belongs_to_its_principal() -> None:
     sessions = FetchSessions()
     session = sessions.open([followed("secret")], by_id=False, now=0.0, owner="User:ann")
     assert session is not None
-    with pytest.raises(Refused) as stranger:
+    with pytest.raises(Refused) as unknown:
         sessions.resume(session.id, 1, False, 1.0, "User:eve")
-    assert stranger.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert unknown.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     sessions.end(session.id, "User:eve")
     assert sessions.resume(session.id, 1, False, 1.0, "User:ann") is session
     sessions.end(session.id, "User:ann")

@@ -134,7 +134,7 @@ async def test_unknown_generation_commits_nothing(node: Node) -> None:
     request = OffsetCommitRequest(
         group_id="g",
         generation_id_or_member_epoch=3,
-        member_id="stranger",
+        member_id="unknown",
         topics=[OffsetCommitRequestTopic(name="t", partitions=[position(0, 1)])],
     )
     answer = await node.ask(offset_commit, 8, request)

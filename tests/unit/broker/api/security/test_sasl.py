@@ -24,7 +24,7 @@ from tests.unit.broker.server.world import metadata_frame
 SECRET = b"the cluster's own"
 
 
-def stranger(node: Node) -> Client:
+def outsider(node: Node) -> Client:
     ctx = node.ctx
     logins = Logins(BrokerConfigs({}), ctx.watcher, ctx.workers, ctx.clock, ctx.random, SECRET)
     client = Client()
@@ -57,7 +57,7 @@ async def log_in(node: Node, client: Client, name: str, password: str) -> SaslAu
 
 @run_with(on_node)
 async def test_node_authenticates_on_a_listener_without_authentication(node: Node) -> None:
-    client = stranger(node)
+    client = outsider(node)
     outcome = await log_in(node, client, NODE_USER, node_credentials(SECRET).password)
     assert outcome.error_code == ErrorCode.NONE
     assert client.principal == f"User:{NODE_USER}"
@@ -68,14 +68,14 @@ async def test_other_logins_on_an_open_listener_are_refused(
     node: Node,
 ) -> None:
     for name, password in ((NODE_USER, "guess"), ("ann", "hers")):
-        client = stranger(node)
+        client = outsider(node)
         outcome = await log_in(node, client, name, password)
         assert outcome.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert outcome.error_message == OUT_OF_PLACE
         assert client.principal == ANONYMOUS
         assert client.is_closed
     answer = await ask(
-        node, stranger(node), sasl_handshake, 1, SaslHandshakeRequest(mechanism="PLAIN")
+        node, outsider(node), sasl_handshake, 1, SaslHandshakeRequest(mechanism="PLAIN")
     )
     assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
@@ -84,7 +84,7 @@ async def test_other_logins_on_an_open_listener_are_refused(
 async def test_login_is_optional_on_an_open_listener(node: Node) -> None:
     frame = metadata_frame(1)[4:]
     view = memoryview(frame)
-    Dispatcher(node.ctx).call(stranger(node), view, 0, len(view))
+    Dispatcher(node.ctx).call(outsider(node), view, 0, len(view))
 
 
 @run_with(on_node)

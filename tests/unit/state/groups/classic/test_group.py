@@ -171,7 +171,7 @@ def test_protocol_most_members_prefer_is_chosen_among_the_common_ones() -> None:
 def test_leaving_empties_the_group_and_counts_a_generation() -> None:
     driver = Driver()
     generation, (a, b) = driver.stable_group(size=2)
-    assert driver.leave("g", a, b, "stranger") == [
+    assert driver.leave("g", a, b, "unknown") == [
         ErrorCode.NONE,
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -184,7 +184,7 @@ def test_leaving_empties_the_group_and_counts_a_generation() -> None:
 def test_before_version_3_the_leaving_members_code_is_the_answers() -> None:
     driver = Driver()
     _, (a,) = driver.stable_group()
-    request = LeaveGroupRequest(group_id="g", member_id="stranger")
+    request = LeaveGroupRequest(group_id="g", member_id="unknown")
     assert driver.call("LeaveGroup", request, version=2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     request = LeaveGroupRequest(group_id="g", member_id=a)
     assert driver.call("LeaveGroup", request, version=2).error_code == ErrorCode.NONE
@@ -357,9 +357,9 @@ def test_group_of_which_nothing_is_left_is_forgotten() -> None:
         ({"group": ""}, ErrorCode.INVALID_GROUP_ID),
         ({"session_ms": 5_999}, ErrorCode.INVALID_SESSION_TIMEOUT),
         ({"session_ms": 1_800_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
-        ({"member": "stranger"}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ({"member": "stranger", "instance": "i9"}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ({"group": "new", "member": "stranger"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member": "unknown"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member": "unknown", "instance": "i9"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"group": "new", "member": "unknown"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocols": (("other", b""),)}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
@@ -382,7 +382,7 @@ def test_bad_join_gets_kafkas_own_error(
 @pytest.mark.parametrize(
     ("member", "generation", "instance", "protocol", "code"),
     [
-        ("stranger", 1, None, "range", ErrorCode.UNKNOWN_MEMBER_ID),
+        ("unknown", 1, None, "range", ErrorCode.UNKNOWN_MEMBER_ID),
         ("", 0, None, "range", ErrorCode.ILLEGAL_GENERATION),
         ("", 2, None, "range", ErrorCode.ILLEGAL_GENERATION),
         ("", 1, "i9", "range", ErrorCode.UNKNOWN_MEMBER_ID),
@@ -412,7 +412,7 @@ def test_bad_heartbeat_gets_kafkas_own_error() -> None:
     generation, (a,) = driver.stable_group()
     assert driver.heartbeat("none", a, generation) == ErrorCode.UNKNOWN_MEMBER_ID
     assert driver.heartbeat("", a, generation) == ErrorCode.INVALID_GROUP_ID
-    assert driver.heartbeat("g", "stranger", generation) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.heartbeat("g", "unknown", generation) == ErrorCode.UNKNOWN_MEMBER_ID
     assert driver.heartbeat("g", a, generation - 1) == ErrorCode.ILLEGAL_GENERATION
     assert driver.heartbeat("g", a, generation + 1) == ErrorCode.ILLEGAL_GENERATION
     assert driver.leave("none", a) == [ErrorCode.UNKNOWN_MEMBER_ID]
@@ -423,7 +423,7 @@ def test_old_generation_cannot_commit() -> None:
     generation, (a,) = driver.stable_group()
     assert driver.commit("g", 10, member=a, epoch=generation) == ErrorCode.NONE
     assert driver.commit("g", 9, member=a, epoch=generation - 1) == ErrorCode.ILLEGAL_GENERATION
-    assert driver.commit("g", 9, member="stranger", epoch=generation) == (
+    assert driver.commit("g", 9, member="unknown", epoch=generation) == (
         ErrorCode.UNKNOWN_MEMBER_ID
     )
     assert driver.commit("g", 9) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -451,7 +451,7 @@ def test_commit_keeps_the_session_alive() -> None:
         assert driver.commit("g", offset, member=a, epoch=generation) == ErrorCode.NONE
 
 
-def test_pending_member_joins_a_group_that_everybody_else_has_left() -> None:
+def test_pending_member_joins_a_group_that_all_others_have_left() -> None:
     driver = Driver()
     _, (a,) = driver.stable_group()
     pending = driver.replies[driver.join()].member_id

@@ -227,7 +227,7 @@ def test_member_of_an_earlier_version_keeps_its_topics() -> None:
         (member,) = (one for one in describe(driver).members if one.member_id == "a")
         return {row.topic_name for row in member.target_assignment.topic_partitions}
 
-    assert "u" in wanted_of_a(), "nobody knows who it is"
+    assert "u" in wanted_of_a(), "its member id is unknown"
     driver.beat(member="a", epoch=1, owned={"t": [0]})
     driver.beat(member="b", epoch=-1)
     assert "u" not in wanted_of_a(), "it has called, so now it is known"

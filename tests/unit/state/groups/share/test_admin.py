@@ -68,7 +68,7 @@ def test_group_is_described_with_members_and_assignments() -> None:
 def test_group_that_is_none_is_not_found() -> None:
     driver = make()
     driver.beat("consumer", member="a", topics=("t",))
-    assert describe(driver, "nobody").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert describe(driver, "missing").error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert describe(driver, "consumer").error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 

@@ -39,7 +39,7 @@ def test_assignment_is_worked_out_once_for_each_epoch() -> None:
     assert group.assignment("a", TOPICS) is first
     group.apply_member("b", member("t"))
     assert group.assignment("a", TOPICS) == ((topic_id(1), (0,)),)
-    assert group.assignment("stranger", TOPICS) == ()
+    assert group.assignment("unknown", TOPICS) == ()
 
 
 def test_only_existing_topics_count() -> None:
@@ -49,7 +49,7 @@ def test_only_existing_topics_count() -> None:
     assert assignments({"a": member("gone")}, TOPICS) == {"a": ()}
 
 
-def test_stranger_is_refused() -> None:
+def test_unknown_is_refused() -> None:
     group = ShareGroup("g", GroupConfig())
     with pytest.raises(Refused) as refused:
         group.check_member("a")

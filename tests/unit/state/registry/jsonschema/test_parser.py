@@ -22,7 +22,7 @@ BAD = {
     "a count that is a text": '{"maxItems":"5"}',
     "a bound that is a text": '{"maximum":"5"}',
     "multiples of nothing": '{"multipleOf":0}',
-    "an enum that is no list": '{"enum":"a"}',
+    "an enum that is not a list": '{"enum":"a"}',
     "no alternatives": '{"oneOf":[]}',
     "a pattern that is none": '{"patternProperties":{"(":{}}}',
     "a pattern that looks ahead": '{"patternProperties":{"(?=a)":{}}}',

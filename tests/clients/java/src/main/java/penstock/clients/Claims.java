@@ -68,15 +68,15 @@ final class Claims {
         throw new AssertionError("no " + kind.getSimpleName());
     }
 
-    /** Asks until it is so, and lets everybody do something in between. */
-    static void until(Question question, Runnable... everybody) throws Exception {
+    /** Asks until it is so, and runs the rest in between. */
+    static void until(Question question, Runnable... between) throws Exception {
         long deadline = System.nanoTime() + WAIT.toNanos();
         while (!question.ask()) {
             check(System.nanoTime() < deadline, "waited in vain");
-            for (Runnable one : everybody) {
+            for (Runnable one : between) {
                 one.run();
             }
-            if (everybody.length == 0) {
+            if (between.length == 0) {
                 Thread.sleep(50);
             }
         }

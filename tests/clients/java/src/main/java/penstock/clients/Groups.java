@@ -192,7 +192,7 @@ public final class Groups {
         String topic = create("administer-" + protocol, 2);
         String group = topic + "-group";
         TopicPartition place = new TopicPartition(topic, 0);
-        try (Member member = new Member(protocol, group, Map.of("client.id", "someone")).subscribe(topic)) {
+        try (Member member = new Member(protocol, group, Map.of("client.id", "lister")).subscribe(topic)) {
             until(() -> member.consumer.assignment().size() == 2, member);
             member.consumer.commitSync(Map.of(place, new OffsetAndMetadata(0)));
             var described = admin.describeConsumerGroups(List.of(group)).all().get().get(group);

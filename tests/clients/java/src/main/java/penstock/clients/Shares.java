@@ -86,7 +86,7 @@ public final class Shares {
             Map<String, Object> settings = new HashMap<>();
             settings.put("bootstrap.servers", bootstrap);
             settings.put("group.id", group);
-            settings.put("client.id", "someone");
+            settings.put("client.id", "sharer");
             settings.putAll(more);
             consumer = new KafkaShareConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
             consumer.subscribe(List.of(topic));
@@ -343,7 +343,7 @@ public final class Shares {
             equal(found.groupState(), GroupState.STABLE, "state");
             equal(found.members().size(), 1, "members");
             equal(found.members().iterator().next().assignment().topicPartitions().size(), 3, "partitions");
-            equal(found.members().iterator().next().clientId(), "someone", "client");
+            equal(found.members().iterator().next().clientId(), "sharer", "client");
             expect(GroupNotEmptyException.class, () -> admin.deleteShareGroups(List.of(group)).all().get());
         }
         ListGroupsOptions shareOnly = new ListGroupsOptions().withTypes(Set.of(GroupType.SHARE));
