@@ -29,8 +29,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.coordinator.runtime.steady_clock import SLEW
+from penstock.state.queues.deduplication import SKEW_MS
 from penstock.state.queues.delivery import EXPIRED
-from penstock.state.queues.delivery_headers import SKEW_MS
 from simulation.checkers.context import CheckerContext
 from simulation.clock import EPOCH_MS
 

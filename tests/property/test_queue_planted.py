@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.state.queues import backlog, delivery, delivery_state
+from penstock.state.queues import delivery, delivery_state, key_order
 from penstock.state.queues.delivery import Arrival, Delivery, DeliveryOutcome
 from penstock.state.queues.delivery_state import DeliveryFailure, LeaseState, Op, QueueState
 from penstock.state.queues.policy import Order, QueuePolicy
@@ -99,7 +99,7 @@ def test_ignored_delay_is_found() -> None:
 
 
 def test_second_record_of_a_busy_key_is_found(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(backlog.KeyQueues, "join", lambda self, key, offset: True)
+    monkeypatch.setattr(key_order.KeyQueues, "join", lambda self, key, offset: True)
     find(orders=(Order.KEY,))
 
 

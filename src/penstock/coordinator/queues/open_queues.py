@@ -35,8 +35,9 @@ from penstock.coordinator.queues.state_store import QueueStateStore
 from penstock.coordinator.runtime.internal_topics import InternalTopics
 from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.state.queues import delivery_state, state_shard
+from penstock.state.queues.deduplication import DedupWindow
 from penstock.state.queues.delivery import Delivery
-from penstock.state.queues.delivery_headers import DedupWindow, Intake
+from penstock.state.queues.delivery_headers import Intake
 from penstock.state.queues.delivery_state import QueueState, Snapshot
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.records import read_header

@@ -6,7 +6,8 @@ from array import array
 
 import pytest
 
-from penstock.state.queues.backlog import Arrival, Backlog, Delays, KeyQueues
+from penstock.state.queues.backlog import Arrival, Backlog
+from penstock.state.queues.delayed_offsets import Delays
 from penstock.state.queues.delivery_state import (
     DedupMarker,
     DeliveryFailure,
@@ -17,6 +18,7 @@ from penstock.state.queues.delivery_state import (
     Snapshot,
 )
 from penstock.state.queues.intervals import IntervalSet
+from penstock.state.queues.key_order import KeyQueues
 from penstock.state.queues.policy import Order, QueuePolicy
 
 FAILURE = DeliveryFailure(1, 500, 10, 20)

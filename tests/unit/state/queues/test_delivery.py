@@ -5,7 +5,7 @@ import random
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.state.queues.backlog import Delays
+from penstock.state.queues.delayed_offsets import Delays
 from penstock.state.queues.delivery import (
     ANSWERED_BEFORE,
     STEP_MS,

@@ -7,14 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.state.queues.backlog import Arrival
-from penstock.state.queues.delivery_headers import (
-    DUE_MS_MAX,
-    ID_BYTES_MAX,
-    SKEW_MS,
-    DedupWindow,
-    Intake,
-    key_hash,
-)
+from penstock.state.queues.deduplication import ID_BYTES_MAX, SKEW_MS, DedupWindow
+from penstock.state.queues.delivery_headers import DUE_MS_MAX, Intake, key_hash
 from penstock.state.queues.policy import Order
 from penstock.wire.columns import Columns, Record
 from penstock.wire.records import decode, encode
