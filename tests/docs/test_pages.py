@@ -9,8 +9,10 @@ import pytest
 from docs import gen
 from penstock.cluster.configs.config_table import BROKER_CONFIGS, TOPIC_CONFIGS
 from tests.docs.pages import ROOT, Block, blocks, commands, links, pages
+from tests.tidy.tree import files
 
 ARCHITECTURE_BYTES_MAX = 20_000
+SOURCE_FILE = re.compile(r"`([\w/-]+\.(?:py|pyx|js))`")
 TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
 
 
@@ -107,6 +109,18 @@ def test_architecture_names_every_package() -> None:
     packages = [path.parent.relative_to(source) for path in source.rglob("__init__.py")]
     top = sorted({package.parts[0] for package in packages if package.parts})
     assert [name for name in top if f"`{name}/`" not in text] == []
+
+
+def test_every_source_file_in_pages_for_contributors_exists() -> None:
+    names = {str(path) for path in files("src", "simulation", "tests", "docs", "tools", "bench")}
+    pages = [ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "STYLE.md")]
+    missing = [
+        f"{page.name}: {name}"
+        for page in [*pages, *(ROOT / "docs" / "internals").glob("*.md")]
+        for name in SOURCE_FILE.findall(page.read_text())
+        if not any(known.endswith(f"/{name}") for known in (*names, str(ROOT / "conftest.py")))
+    ]
+    assert missing == []
 
 
 def test_architecture_is_read_in_one_sitting() -> None:
