@@ -57,6 +57,7 @@ from penstock.coordinator.queues.ack_retention import AckRetention
 from penstock.coordinator.queues.admin import QueueAdmin
 from penstock.coordinator.queues.backlog_limits import BacklogLimits
 from penstock.coordinator.queues.dead_letter_writer import DeadLetterWriter
+from penstock.coordinator.queues.delay_retention import DelayRetention
 from penstock.coordinator.queues.open_queues import QueueCoordinator
 from penstock.coordinator.queues.queue_metrics import QueueWatch
 from penstock.coordinator.queues.router import QueueRouter
@@ -326,6 +327,8 @@ class Node:
             self.clock,
             self.housekeeping,
         )
+        delays = DelayRetention(self.queues, self.positions, self.workers)
+        self.housekeeping.expires_until = delays.expires_until
         self.ack_retention = AckRetention(
             self.queues, self.positions, self.configs, self.housekeeping, self.clock
         )

@@ -230,7 +230,7 @@ class Compactor:
                 await partition.flushed()
         except TimeoutError:
             return
-        self._housekeeping.retain(partition, self._clock.now_ms())
+        await self._housekeeping.retain_now(partition, self._clock.now_ms())
 
     async def _swap(self, partition: Partition, held: Log, done: Compacted) -> bool:
         """Puts the result in place, if the log has not changed meanwhile."""

@@ -5,7 +5,8 @@ time: housekeeping must not compete with clients' requests. Compaction takes lon
 of its own (`compaction_schedule`).
 
 Leaders decide on retention by age and size, from the second round of their leadership on: by then
-queues have reported the records that they still need (`kept_from`). Followers remove what lies
+queues have reported the records that they still need (`kept_from`). Before anything expires, the
+delayed records of closed queues are looked up (`expires_until`). Followers remove what lies
 below their leader's log start, and nothing else. A log whose segments are being changed by other
 code is left alone until the next round: a log under repair, and one that is being compacted, which
 is handled right after that.
@@ -21,7 +22,7 @@ in the same round. A failure of housekeeping never stops a node.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from penstock.base.errors import Corrupt, Refused
 from penstock.base.ports import Disk, WallClock, Workers
@@ -40,6 +41,14 @@ RETRY_MS = 15_000
 MIB = 1024 * 1024
 FULL_PERCENT = 100.0
 """A watermark of 100 is disabled."""
+
+Expiring = Mapping[Partition, list[tuple[int, int]]]
+"""First and end offset of the segments that would expire by age or size."""
+
+
+async def _all_of(expiring: Expiring, now_ms: int) -> dict[Partition, int]:
+    """Lets everything expire: without queues."""
+    return {partition: segments[-1][1] for partition, segments in expiring.items()}
 
 
 class Housekeeping:
@@ -63,23 +72,34 @@ class Housekeeping:
         self._removals: list[Removal] = []
         self.segments_removed = 0
         self.kept_from: Callable[[Partition, int], int | None] = lambda partition, now_ms: None
-        """First offset that retention by age and size must keep: a queue still needs it."""
+        """First offset that retention by age and size must keep: an open queue still needs it."""
+        self.expires_until: Callable[[Expiring, int], Awaitable[dict[Partition, int]]] = _all_of
+        """Finds, in segments that would expire, records that closed queues still need; returns the
+        offset of each partition up to which segments may expire."""
         self._led: dict[Partition, int] = {}
         self.last_ms = 0
         """Time at which the last round of retention ended; 0: never in this process."""
 
     async def run(self) -> None:
         """Runs until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._run_retention())
+            tasks.create_task(self._run_checks())
+
+    async def _run_retention(self) -> None:
+        """Retention on its own: a round may decode whole segments."""
+        while True:
+            await self._retain_all()
+            await asyncio.sleep(self._seconds("log.retention.check.interval.ms"))
+
+    async def _run_checks(self) -> None:
         loop = asyncio.get_running_loop()
-        retain_at = expire_at = save_at = loop.time()
+        expire_at = save_at = loop.time()
         while True:
             await self._check_disk()
             if loop.time() >= expire_at:
                 self._expire_producers()
                 expire_at = loop.time() + self._seconds("producer.id.expiration.check.interval.ms")
-            if loop.time() >= retain_at:
-                await self._retain_all()
-                retain_at = loop.time() + self._seconds("log.retention.check.interval.ms")
             if loop.time() >= save_at:
                 await self._partitions.save_watermarks()
                 save_at = loop.time() + self._seconds(
@@ -137,6 +157,7 @@ class Housekeeping:
     async def _retain_all(self) -> None:
         now_ms = self._clock.now_ms()
         led: dict[Partition, int] = {}
+        expiring: dict[Partition, list[tuple[int, int]]] = {}
         for partition in tuple(self._partitions.replicas()):
             try:
                 await self.load_summaries(partition)
@@ -145,10 +166,43 @@ class Housekeeping:
                 continue
             is_settled = self._led.get(partition) == partition.leader_epoch
             led[partition] = partition.leader_epoch
-            self.retain(partition, now_ms, is_settled=is_settled)
+            segments = self._expiring(partition, now_ms) if is_settled else []
+            if segments:
+                expiring[partition] = segments
+            else:
+                self.retain(partition, now_ms, is_settled=is_settled)
             await asyncio.sleep(0)
+        await self._expire(expiring, now_ms)
         self._led = led
         self.last_ms = self._clock.now_ms()
+
+    def _expiring(self, partition: Partition, now_ms: int) -> list[tuple[int, int]]:
+        """Returns the segments that would expire by age or size now."""
+        if not partition.is_leader or not self._is_free(partition):
+            return []
+        kept_from = self.kept_from(partition, now_ms)
+        try:
+            return retention.expiring(partition.log, now_ms, partition.high_watermark, kept_from)
+        except (OSError, Corrupt, Refused) as error:
+            self.failed("retention", partition, error)
+            return []
+
+    async def _expire(self, expiring: Expiring, now_ms: int) -> None:
+        """Retires segments that expired, up to those that closed queues still need."""
+        if not expiring:
+            return
+        until = await self.expires_until(expiring, now_ms)
+        for partition, segments in expiring.items():
+            bound = until.get(partition, segments[0][0])
+            self.retain(partition, now_ms, expires_until=bound)
+
+    async def retain_now(self, partition: Partition, now_ms: int) -> None:
+        """Runs retention of one partition between two rounds."""
+        segments = self._expiring(partition, now_ms)
+        if segments:
+            await self._expire({partition: segments}, now_ms)
+        else:
+            self.retain(partition, now_ms, is_settled=False)
 
     async def _purge(self) -> None:
         """Renames retired files, and unlinks those that were renamed long enough ago."""
@@ -181,20 +235,27 @@ class Housekeeping:
             if not any(segment.retired for segment in unknown):
                 raise
 
-    def retain(self, partition: Partition, now_ms: int, *, is_settled: bool = True) -> None:
+    def retain(
+        self,
+        partition: Partition,
+        now_ms: int,
+        *,
+        is_settled: bool = True,
+        expires_until: int | None = None,
+    ) -> None:
         """Retires expired segments of one partition; their files are removed later. By age and size
-        only if `is_settled`: else its queues may not have reported what they need."""
-        if partition.log.offline is not None or partition.log.held:
-            return
-        if partition.is_under_repair or partition.is_compacting:
+        only if `is_settled` (else its queues may not have reported what they need), and only those
+        that end at or below `expires_until`."""
+        if not self._is_free(partition):
             return
         before = partition.log.start_offset
+        kept = [self.kept_from(partition, now_ms), expires_until]
         try:
             removals = partition.log.retain(
                 now_ms,
                 partition.high_watermark,
                 by_policy=partition.is_leader and is_settled,
-                kept_from=self.kept_from(partition, now_ms),
+                kept_from=min((offset for offset in kept if offset is not None), default=None),
             )
         except (OSError, Corrupt, Refused) as error:
             self.failed("retention", partition, error)
@@ -204,6 +265,12 @@ class Housekeeping:
         if partition.log.start_offset != before:
             partition.truncated()
         partition.flush()
+
+    def _is_free(self, partition: Partition) -> bool:
+        """True if no other code is changing the partition's segments, and its log is online."""
+        if partition.log.offline is not None or partition.log.held:
+            return False
+        return not (partition.is_under_repair or partition.is_compacting)
 
     def _expire_producers(self) -> None:
         now_ms = self._clock.now_ms()

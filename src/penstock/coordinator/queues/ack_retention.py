@@ -110,7 +110,7 @@ class AckRetention:
             return
         await partition.delete_before(offset)
         self.records_deleted += offset - before
-        self._housekeeping.retain(partition, self._clock.now_ms())
+        self._housekeeping.retain(partition, self._clock.now_ms(), is_settled=False)
 
 
 async def first_needed(

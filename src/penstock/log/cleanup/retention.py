@@ -55,17 +55,48 @@ def retain(
 
     A segment that reaches above `kept_from` does not expire by age or size.
     """
-    active = log.segments.active
     by_policy = by_policy and log.config.cleanup_delete
     policy_bound = log.end_offset if kept_from is None else kept_from
-    is_over = log.start_offset >= log.end_offset or (
-        by_policy
-        and policy_bound >= log.end_offset
-        and _is_expired(log, active, now_ms)
+    is_empty = log.start_offset >= log.end_offset
+    if is_empty or (by_policy and _is_all_expired(log, now_ms, policy_bound)):
+        active = log.segments.active
+        if active.size and log.end_offset <= bound:
+            log.roll()
+    doomed = _doomed(log, now_ms, bound, by_policy, policy_bound)
+    return retire(log, doomed, now_ms) if doomed else []
+
+
+def expiring(log: "Log", now_ms: int, bound: int, kept_from: int | None) -> list[tuple[int, int]]:
+    """Returns first and end offset of each segment that `retain` would retire by age or size, and
+    of the active one if it would be rolled for that."""
+    if not log.config.cleanup_delete:
+        return []
+    policy_bound = log.end_offset if kept_from is None else kept_from
+    doomed = _doomed(log, now_ms, bound, True, policy_bound)
+    ends = [segment.base_offset for segment in [*log.segments.sealed, log.segments.active][1:]]
+    found = [
+        (segment.base_offset, end)
+        for segment, end in zip(doomed, ends, strict=False)
+        if end > log.start_offset
+    ]
+    active = log.segments.active
+    if _is_all_expired(log, now_ms, policy_bound) and active.size and log.end_offset <= bound:
+        found.append((active.base_offset, log.end_offset))
+    return found
+
+
+def _is_all_expired(log: "Log", now_ms: int, policy_bound: int) -> bool:
+    return (
+        policy_bound >= log.end_offset
+        and _is_expired(log, log.segments.active, now_ms)
         and all(_is_expired(log, segment, now_ms) for segment in log.segments.sealed)
     )
-    if is_over and active.size and log.end_offset <= bound:
-        log.roll()
+
+
+def _doomed(
+    log: "Log", now_ms: int, bound: int, by_policy: bool, policy_bound: int
+) -> list[Segment]:
+    """Returns the sealed segments that expired, the oldest first."""
     doomed: list[Segment] = []
     excess = log.size_bytes - log.config.retention_bytes
     sealed = log.segments.sealed
@@ -83,7 +114,7 @@ def retain(
             break
         doomed.append(segment)
         excess -= segment.size
-    return retire(log, doomed, now_ms) if doomed else []
+    return doomed
 
 
 def sum_up(segments: list[Segment]) -> None:

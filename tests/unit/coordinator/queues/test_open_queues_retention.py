@@ -4,8 +4,11 @@ import asyncio
 
 import pytest
 
+from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster.storage.housekeeping import Housekeeping
+from penstock.coordinator.groups_by_topic import Listing
 from penstock.coordinator.queues.ack_retention import AckRetention
+from penstock.coordinator.queues.delay_retention import DelayRetention
 from penstock.state.queues import delivery_headers
 from penstock.wire.records import Record, encode, read_header
 from tests.run_with import run_with
@@ -71,6 +74,107 @@ async def test_delay_longer_than_retention_is_kept(
     await asyncio.sleep(30 * MINUTE_S)
     await retain()
     assert partition.log.start_offset == 60
+
+
+class DelayBench:
+    """A topic with a delayed record in the second of three segments; its queue was closed before.
+
+    The first and the last segment have records without a delay.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        ctx = node.ctx
+        self.housekeeping = Housekeeping(
+            ctx.partitions, ctx.configs, ctx.admin.directory.disk, ctx.workers, ctx.clock, "data"
+        )
+        queues, positions = ctx.queue.queues, ctx.queue.positions
+        AckRetention(queues, positions, ctx.configs, self.housekeeping, ctx.clock)
+        delays = DelayRetention(queues, positions, ctx.workers)
+        self.housekeeping.expires_until = delays.expires_until
+
+    async def start(self, **configs: str) -> None:
+        node = self.node
+        await node.create("t", 1, **configs)
+        await configure(node, "g")
+        queue = await node.ctx.queue.queues.open(await key_of(node))
+        queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self.partition = queue.partition
+        for headers in ((), DELAYED, ()):
+            for _ in range(20):
+                await append(node, headers)
+            self.partition.log.roll()
+        await asyncio.sleep(1)
+
+    async def start_after_retention(self) -> int:
+        for _ in range(3):
+            await self.housekeeping._retain_all()
+            await asyncio.sleep(1)
+        return self.partition.log.start_offset
+
+
+BY_AGE = {"retention_ms": "600000"}
+BY_SIZE = {"retention_bytes": "1", "retention_ms": "900000"}
+
+
+@pytest.mark.parametrize("limit", [BY_AGE, BY_SIZE])
+@run_with(on_node, configs=CONFIGS)
+async def test_closed_queue_keeps_its_delayed_records(node: Node, *, limit: dict[str, str]) -> None:
+    bench = DelayBench(node)
+    await bench.start(**limit)
+    await asyncio.sleep(60 * MINUTE_S)
+    assert await bench.start_after_retention() == 20
+    await asyncio.sleep(65 * MINUTE_S)
+    assert await bench.start_after_retention() == 20, "they are due, and have the retention time"
+    taking = await take(await node.ctx.queue.queues.open(await key_of(node)), "a", 100)
+    assert set(range(20, 40)) <= set(taking.offsets)
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_delayed_records_expire_a_retention_time_after_they_came_due(node: Node) -> None:
+    bench = DelayBench(node)
+    await bench.start(**BY_AGE)
+    await asyncio.sleep(129 * MINUTE_S)
+    assert await bench.start_after_retention() == 20
+    await asyncio.sleep(2 * MINUTE_S)
+    assert await bench.start_after_retention() == 60
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_delayed_records_that_every_group_has_finished_expire(node: Node) -> None:
+    bench = DelayBench(node)
+    await bench.start(**BY_AGE)
+    await node.ctx.queue.queues.move(await key_of(node), 40)
+    await asyncio.sleep(60 * MINUTE_S)
+    assert await bench.start_after_retention() == 60
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_delayed_records_are_kept_while_groups_cannot_be_listed(
+    node: Node, *, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuses(*args: object) -> Listing:
+        raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    bench = DelayBench(node)
+    await bench.start(**BY_AGE)
+    await asyncio.sleep(60 * MINUTE_S)
+    monkeypatch.setattr(node.ctx.queue.positions, "everywhere", refuses)
+    assert await bench.start_after_retention() == 20
+
+
+@run_with(on_node, configs=CONFIGS)
+async def test_acknowledged_retention_leaves_age_to_housekeeping(node: Node) -> None:
+    bench = DelayBench(node)
+    await bench.start(retention_mode="ack", **BY_AGE)
+    await asyncio.sleep(60 * MINUTE_S)
+    ctx = node.ctx
+    keeper = AckRetention(
+        ctx.queue.queues, ctx.queue.positions, ctx.configs, bench.housekeeping, ctx.clock
+    )
+    await node.ctx.queue.queues.move(await key_of(node), 5)
+    await keeper.run_round()
+    assert bench.partition.log.start_offset == 5
 
 
 @pytest.mark.parametrize("skew_s", [-300, 300])
