@@ -81,6 +81,7 @@ def _samples() -> Iterator[Sample]:
             f"report of a node, {size}", data, report, partial(msgspec.json.decode, type=NodeReport)
         )
     yield Sample("embedded store", _dump_store().encode())
+    yield Sample("embedded store without checksums", _dump_store(is_checked=False).encode())
 
 
 def _make_directories(disk: SimDisk) -> str:
@@ -124,12 +125,16 @@ def _write_node(disk: SimDisk, state: CleanState) -> None:
     known_metadata.write(disk, DATA, KNOWN)
 
 
-def _dump_store() -> str:
-    """The embedded store's tables as SQL, after some changes."""
+def _dump_store(*, is_checked: bool = True) -> str:
+    """The embedded store's tables as SQL, after some changes; or as a release before the checksums
+    left them."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "metadata.db"
         asyncio.run(_fill_store(str(path)))
         with closing(sqlite3.connect(path)) as database:
+            if not is_checked:
+                database.execute("DROP TABLE checksums")
+                database.execute("DELETE FROM counters WHERE name = 'checked'")
             version = database.execute("PRAGMA user_version").fetchone()[0]
             return "\n".join([f"-- user_version {version}", *database.iterdump()])
 
@@ -206,8 +211,9 @@ def test_node_report_is_compressed_json() -> None:
     assert isinstance(full(NodeReport).logs[0], LogReport)
 
 
-def test_stored_database_opens() -> None:
-    text = BOOK.stored()["embedded store"].decode()
+@pytest.mark.parametrize("name", ["embedded store", "embedded store without checksums"])
+def test_stored_database_opens(name: str) -> None:
+    text = BOOK.stored()[name].decode()
 
     async def read() -> dict[str, bytes]:
         store = await SqliteStore.open(str(path))

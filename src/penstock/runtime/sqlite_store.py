@@ -10,7 +10,13 @@ cut once `commit` has returned. Invariants:
 - one dedicated thread uses SQLite, and locks the file exclusively: a second process on the same
   file does not start;
 - after an error that leaves the content on disk unknown, every change fails: the node must restart.
-  A full disk is not such an error.
+  A full disk is not such an error;
+- a damaged entry is found when the file is opened: SQLite checks the structure of its pages, not
+  their content, so each entry has a checksum in a table of its own.
+
+Releases before the checksums ignore them. Entries that they changed are recognized by their
+revision, and get a checksum at the next start; `CHECKED` is the last revision that was written with
+checksums, so if it is the current one, a missing entry or checksum is damage as well.
 
 Leases survive a restart with a renewed time to live, as etcd's do when its leader changes. The
 history does not survive it: watches from before it are lost, and their watchers read again.
@@ -21,11 +27,14 @@ import contextlib
 import errno
 import os
 import sqlite3
+import struct
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
+
+import crc32c
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ports import Change, Delete, Expect, Put, StoreEntry, WatchLost
@@ -36,6 +45,7 @@ from penstock.runtime.workers import ThreadWorkers
 FORMAT = 1
 WAITING_MAX = 10_000
 EXPIRY_INTERVAL_S = 0.05  # Minimum time between checks for expired leases.
+CHECKED = "checked"
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (
@@ -43,6 +53,9 @@ CREATE TABLE IF NOT EXISTS entries (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS leases (lease INTEGER PRIMARY KEY, ttl_ms INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS checksums (
+    key TEXT PRIMARY KEY, revision INTEGER NOT NULL, crc INTEGER NOT NULL
+) WITHOUT ROWID;
 """
 
 Statement = tuple[str, tuple[object, ...]]
@@ -222,14 +235,17 @@ class SqliteStore:
     def _plan(self, changes: Sequence[Put | Delete]) -> WritePlan:
         revision = self._space.revision + 1
         statements: list[Statement] = [
-            ("REPLACE INTO counters VALUES ('revision', ?)", (revision,))
+            ("REPLACE INTO counters VALUES ('revision', ?), (?, ?)", (revision, CHECKED, revision))
         ]
         for change in changes:
             if isinstance(change, Put):
-                row = (change.key, change.value, revision, change.lease)
+                entry = StoreEntry(change.key, change.value, revision, change.lease)
+                row = (entry.key, entry.value, entry.revision, entry.lease)
                 statements.append(("REPLACE INTO entries VALUES (?, ?, ?, ?)", row))
+                statements.append(_checksum_of(entry))
             else:
                 statements.append(("DELETE FROM entries WHERE key = ?", (change.key,)))
+                statements.append(("DELETE FROM checksums WHERE key = ?", (change.key,)))
         return WritePlan(statements, lambda: self._space.apply(changes))
 
     # Leases.
@@ -326,15 +342,69 @@ def _load(
             database.execute(f"PRAGMA user_version={FORMAT}")
             database.execute("COMMIT")
             _sync_directory(os.path.dirname(path) or ".")
-            entries = [StoreEntry(*row) for row in database.execute("SELECT * FROM entries")]
+            rows = database.execute("SELECT key, value, revision, lease FROM entries").fetchall()
+            entries = [StoreEntry(*row) for row in rows]
             leases = database.execute("SELECT lease, ttl_ms FROM leases").fetchall()
             counters = dict(database.execute("SELECT name, value FROM counters").fetchall())
+            _check(database, path, entries, counters)
         except BaseException:
             database.close()
             raise
     except sqlite3.Error as error:
         raise _translate(error, path) from error
     return database, entries, leases, counters
+
+
+def _check(
+    database: sqlite3.Connection,
+    path: str,
+    entries: Sequence[StoreEntry],
+    counters: Mapping[str, int],
+) -> None:
+    """Compares entries with their checksums; adds those that an earlier release left out."""
+    kept = database.execute("SELECT key, revision, crc FROM checksums").fetchall()
+    revision, checked = counters.get("revision", 0), counters.get(CHECKED, 0)
+    sums = {key: (at, crc) for key, at, crc in kept}
+    damaged, unchecked = [], []
+    for entry in entries:
+        at, crc = sums.pop(entry.key, (0, 0))
+        if not _is_typed(entry):
+            damaged.append(entry.key)
+        elif at < entry.revision <= revision and checked < revision:
+            unchecked.append(entry)
+        elif at != entry.revision or crc != _crc_of(entry) or entry.revision > revision:
+            damaged.append(entry.key)
+    if checked >= revision:
+        damaged += sums  # An entry without which its checksum would not be here.
+    if damaged or checked > revision:
+        names = ", ".join(map(repr, sorted(damaged)[:5])) or "the revision"
+        raise Corrupt(
+            f"{path}: the metadata store is damaged: {names} ({max(len(damaged), 1)} in all) "
+            "changed on the disk. Restore a backup of the file, or move it away and run: penstock "
+            "cluster recover-metadata"
+        )
+    if checked < revision:
+        leftover: list[Statement] = [("DELETE FROM checksums WHERE key = ?", (k,)) for k in sums]
+        mark = ("REPLACE INTO counters VALUES (?, ?)", (CHECKED, revision))
+        _write(database, [*leftover, *map(_checksum_of, unchecked), mark])
+
+
+def _is_typed(entry: StoreEntry) -> bool:
+    """True if every value has the type that it was written with, which SQLite stores in the row."""
+    values = entry.key, entry.value, entry.revision, entry.lease
+    return tuple(map(type, values)) == (str, bytes, int, int)
+
+
+def _checksum_of(entry: StoreEntry) -> Statement:
+    row = (entry.key, entry.revision, _crc_of(entry))
+    return "REPLACE INTO checksums VALUES (?, ?, ?)", row
+
+
+def _crc_of(entry: StoreEntry) -> int:
+    numbers = struct.pack(">qq", entry.revision, entry.lease)
+    key = entry.key.encode()
+    crc: int = crc32c.crc32c(b"".join((numbers, len(key).to_bytes(4, "big"), key, entry.value)))
+    return crc
 
 
 def _write(database: sqlite3.Connection, statements: Sequence[Statement]) -> None:
@@ -354,7 +424,8 @@ def _write(database: sqlite3.Connection, statements: Sequence[Statement]) -> Non
 
 def _translate(error: sqlite3.Error, path: str) -> Exception:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    # A text that is not UTF-8 is an error of the module, without a code.
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "UTF-8" in str(error):
         return Corrupt(f"{path}: {error}")
     if code == sqlite3.SQLITE_FULL:
         # Nothing was written, and a retry may succeed: like an unreachable store.

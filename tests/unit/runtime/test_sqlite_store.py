@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,93 @@ async def test_error_of_the_disk_fails_every_later_change(*, tmp_path: Path) -> 
 
 async def _open(path: str) -> None:
     await SqliteStore.open(path)
+
+
+def _fill(path: str) -> None:
+    async def fill() -> None:
+        store = await SqliteStore.open(path)
+        await store.commit([], [Put("/topics/a", b"the first value"), Put("/topics/b", b"")])
+        await store.commit([], [Put("/topics/c", b"deleted")])
+        await store.commit([], [Delete("/topics/c"), Put("/topics/d", b"another value")])
+        await store.close()
+
+    asyncio.run(fill())
+
+
+def _change(path: str, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(statement)
+        database.commit()
+
+
+def _read(path: str) -> dict[str, bytes]:
+    async def read() -> dict[str, bytes]:
+        store = await SqliteStore.open(path)
+        entries = (await store.range(""))[1]
+        await store.close()
+        return {entry.key: entry.value for entry in entries}
+
+    return asyncio.run(read())
+
+
+def test_flipped_bit_in_a_value_is_found_at_start(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+    _fill(str(path))
+    data = bytearray(path.read_bytes())
+    at = data.index(b"the first value")
+    for bit in range(8):
+        damaged = bytearray(data)
+        damaged[at + 3] ^= 1 << bit
+        path.write_bytes(damaged)
+        with pytest.raises(Corrupt, match="'/topics/a'"):
+            _read(str(path))
+    path.write_bytes(data)
+    assert _read(str(path))["/topics/a"] == b"the first value"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE entries SET key = '/topics/A' WHERE key = '/topics/a'",
+        "UPDATE entries SET revision = 2 WHERE key = '/topics/a'",
+        "UPDATE entries SET revision = 0 WHERE key = '/topics/a'",
+        "UPDATE entries SET revision = 4 WHERE key = '/topics/d'",
+        "UPDATE entries SET lease = 1 WHERE key = '/topics/a'",
+        "UPDATE entries SET value = 'the first value' WHERE key = '/topics/a'",
+        "UPDATE entries SET key = CAST(x'ff' AS TEXT) WHERE key = '/topics/a'",
+        "DELETE FROM entries WHERE key = '/topics/a'",
+        "INSERT INTO entries VALUES ('/topics/e', x'05', 3, 0)",
+        "DELETE FROM checksums WHERE key = '/topics/a'",
+        "UPDATE checksums SET crc = crc + 1 WHERE key = '/topics/a'",
+        "UPDATE counters SET value = 2 WHERE name = 'revision'",
+    ],
+)
+def test_damaged_row_is_found_at_start(tmp_path: Path, change: str) -> None:
+    path = str(tmp_path / "m.db")
+    _fill(path)
+    _change(path, change)
+    for _ in range(2):
+        with pytest.raises(Corrupt, match=r"damaged|UTF-8"):
+            _read(path)
+
+
+def test_changes_by_a_release_without_checksums_are_accepted_once(tmp_path: Path) -> None:
+    path = str(tmp_path / "m.db")
+    _fill(path)
+    _change(path, "UPDATE counters SET value = 4 WHERE name = 'revision'")
+    _change(path, "REPLACE INTO entries VALUES ('/topics/b', x'01', 4, 0)")
+    _change(path, "REPLACE INTO entries VALUES ('/topics/e', x'02', 4, 0)")
+    _change(path, "DELETE FROM entries WHERE key = '/topics/d'")
+    assert sorted(_read(path)) == ["/topics/a", "/topics/b", "/topics/e"]
+    _change(path, "UPDATE entries SET value = x'03' WHERE key = '/topics/e'")
+    with pytest.raises(Corrupt, match="'/topics/e'"):
+        _read(path)
+
+
+def test_damage_beside_changes_of_an_earlier_release_is_found(tmp_path: Path) -> None:
+    path = str(tmp_path / "m.db")
+    _fill(path)
+    _change(path, "UPDATE counters SET value = 4 WHERE name = 'revision'")
+    _change(path, "UPDATE entries SET value = x'04' WHERE key = '/topics/a'")
+    with pytest.raises(Corrupt, match="'/topics/a'"):
+        _read(path)
