@@ -2,11 +2,13 @@
 
     python -m tests.sim.soak --minutes 10 --kind cluster --first 1000 --jobs 2
 
-Kinds: `hosted` runs groups and transactions on one node, `cluster` a cluster with all faults at
-once for some seconds, `long` a cluster for an hour with minutes between its faults, `queue` a queue
-on a cluster; `all` takes them in turn. Seeds are new each time unless `--first` is given: they
-start with the time of day. Ends at the first violation, with the command that repeats it and the
-last lines of its journal.
+Kinds: `hosted` runs groups and transactions on one node, `cluster` a cluster with all faults at once
+for some seconds, `long` a cluster for an hour with minutes between its faults, `queue` a queue on a
+cluster, `loss` a cluster whose nodes lose files between two lives, `recreation` a group whose topic
+is deleted and created again, `restoration` a metadata store that is put back to a backup; `all`
+takes them in turn. Seeds are new each time unless `--first` is given: they start with the time of
+day. Ends at the first violation, with the command that repeats it and the last lines of its
+journal.
 
 `--total FILE` adds the counts to those in the file, so that a long soak can be run in parts.
 """
@@ -20,15 +22,25 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from simulation import queue_run
+from simulation import lost_state_faults, queue_run
 from simulation.cluster_run import ALL_POINTS, long_options_of, run_cluster
 from simulation.coordinator_run import POINTS, run_seed
 from simulation.results import Results, Violation
+from simulation.store_restoration import RestorationRun
+from simulation.topic_recreation import RecreationRun
+from tests.sim import test_recreation, test_restoration
 
 JOURNAL_LINES_SHOWN = 60
 SEEDS_PER_START = 100_000
-KINDS = ("hosted", "cluster", "long", "queue")
-POINTS_OF = {"hosted": POINTS, "queue": queue_run.POINTS}
+KINDS = ("hosted", "cluster", "long", "queue", "loss", "recreation", "restoration")
+ALIKE = ("hosted", "cluster")
+"""Kinds of which `make sim SEED` runs a seed."""
+POINTS_OF = {
+    "hosted": POINTS,
+    "queue": queue_run.POINTS,
+    "recreation": ("topic created anew", "OffsetCommit NONE"),
+    "restoration": ("refused", "recovered"),
+}
 
 
 def run_one(kind: str, seed: int) -> Results | str:
@@ -39,6 +51,12 @@ def run_one(kind: str, seed: int) -> Results | str:
             return run_seed(seed).results
         if kind == "queue":
             return queue_run.run_queue(seed).results
+        if kind == "loss":
+            return run_cluster(seed, lost_state_faults.options_of(seed)).results
+        if kind == "recreation":
+            return run_seed(seed, test_recreation.OPTIONS, RecreationRun).results
+        if kind == "restoration":
+            return run_seed(seed, test_restoration.options(), RestorationRun).results
         return run_cluster(seed, long_options_of(seed) if kind == "long" else None).results
     except Violation as violation:
         journal = "\n".join(violation.journal[-JOURNAL_LINES_SHOWN:])
@@ -47,9 +65,9 @@ def run_one(kind: str, seed: int) -> Results | str:
 
 def again(kind: str, seed: int) -> str:
     """The command that repeats a seed."""
-    if kind in ("long", "queue"):
-        return f"python -m tests.sim.soak --kind {kind} --first {seed} --seeds 1"
-    return f"make sim SEED={seed}"
+    if kind in ALIKE:
+        return f"make sim SEED={seed}"
+    return f"python -m tests.sim.soak --kind {kind} --first {seed} --seeds 1"
 
 
 def soak(
