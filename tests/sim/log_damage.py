@@ -39,7 +39,9 @@ def flip_and_check(seed: int, options: Options | None = None) -> None:
     except (Corrupt, Refused) as found:
         damage = found
     history.check_served(served)
-    if damage is None:  # The bit was in records that had been deleted.
+    if log.offline is not None:  # Noticed when the log was opened.
+        assert not served
+    elif damage is None:  # The bit was in records that had been deleted.
         history.check(log, history.start_max)
     elif isinstance(damage, Refused):
         assert damage.code is ErrorCode.KAFKA_STORAGE_ERROR

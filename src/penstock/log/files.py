@@ -137,22 +137,26 @@ def write_durably(disk: Disk, path: str, body: Buffer, ending: str = TEMPORARY) 
     Each concurrent writer needs an `ending` of its own for its temporary file: a cancelled task
     leaves its worker writing.
     """
-    _write(disk, path, seal(body), durable=True, ending=ending)
+    write_temporary(disk, path + ending, seal(body), durable=True)
+    disk.rename(path + ending, path)
     disk.sync_dir(parent(path))
 
 
 def write_cache(disk: Disk, path: str, body: Buffer, cipher: LogCipher) -> None:
+    write_temporary(disk, path + TEMPORARY, seal_cache(path, body, cipher))
+    disk.rename(path + TEMPORARY, path)
+
+
+def seal_cache(path: str, body: Buffer, cipher: LogCipher) -> bytes:
+    """Content of the cache file at `path`: encrypted if the log has a key."""
     if cipher.has_key:
-        sealed = seal(cipher.seal_file(posixpath.basename(path), body), ENCRYPTED_SEAL)
-    else:
-        sealed = seal(body)
-    _write(disk, path, sealed, durable=False)
+        return seal(cipher.seal_file(posixpath.basename(path), body), ENCRYPTED_SEAL)
+    return seal(body)
 
 
-def _write(
-    disk: Disk, path: str, content: bytes, *, durable: bool, ending: str = TEMPORARY
-) -> None:
-    file = disk.open(path + ending, create=True)
+def write_temporary(disk: Disk, path: str, content: bytes, *, durable: bool = False) -> None:
+    """Writes a file that the caller renames; `durable` syncs it."""
+    file = disk.open(path, create=True)
     try:
         file.truncate(0)
         file.append((content,))
@@ -160,7 +164,6 @@ def _write(
             file.sync()
     finally:
         file.close()
-    disk.rename(path + ending, path)
 
 
 def remove(disk: Disk, path: str) -> None:

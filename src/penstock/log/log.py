@@ -458,6 +458,10 @@ class Log:
         except OSError as error:
             self.fail(f"sync failed: {error}")
             raise
+        self.note_synced()
+
+    def note_synced(self) -> None:
+        """Notes that everything up to the end offset, and the directory, was synced."""
         self.dir_dirty = False
         self.synced_offset = self.durable_offset = self.end_offset
 
@@ -622,6 +626,7 @@ class Log:
 
     def close(self) -> CleanState | None:
         """Syncs everything and writes the caches; None when offline: not clean. Blocks."""
-        if self.offline is not None:
-            return None
-        return persistence.close_log(self)
+        (state,) = persistence.close_logs([self])
+        if isinstance(state, OSError):
+            raise state
+        return state

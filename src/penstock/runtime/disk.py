@@ -23,7 +23,7 @@ import os
 import threading
 import time
 import weakref
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Sequence
 
 from penstock.base.ports import Buffer
@@ -242,7 +242,7 @@ class LocalDisk:
         self._files: defaultdict[str, weakref.WeakSet[LocalFile]] = defaultdict(weakref.WeakSet)
         # Files with a descriptor, in clock order. Weak, because an unlinked and unused file would
         # otherwise keep its descriptor, and the disk its space.
-        self._opened: deque[weakref.ref[LocalFile]] = deque()
+        self._opened: OrderedDict[weakref.ref[LocalFile], None] = OrderedDict()
         self._file_systems: dict[int, Descriptor] = {}
 
     @property
@@ -366,20 +366,20 @@ class LocalDisk:
             self._advance_hand()
         file._descriptor = descriptor
         file._used = True
-        self._opened.append(weakref.ref(file))
+        self._opened[weakref.ref(file)] = None
 
     def _alive(self) -> list[LocalFile]:
         return [file for opened in self._opened if (file := opened()) is not None]
 
     def _advance_hand(self) -> None:
         """Closes the file at the clock hand unless it was used since, is dirty or is pinned."""
-        opened = self._opened.popleft()
+        opened, _ = self._opened.popitem(last=False)
         file = opened()
         if file is None:
             return
         if file._used or file._pinned or file._writes != file._synced:
             file._used = False
-            self._opened.append(opened)
+            self._opened[opened] = None
         else:
             file._descriptor = None
 
@@ -410,5 +410,4 @@ class LocalDisk:
         with self._lock:
             self._detach(file)
             file._descriptor = None
-            with contextlib.suppress(ValueError):
-                self._opened.remove(weakref.ref(file))
+            self._opened.pop(weakref.ref(file), None)

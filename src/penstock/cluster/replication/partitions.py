@@ -47,6 +47,7 @@ from penstock.cluster.storage.log_directories import (
 from penstock.cluster.storage.write_pressure import WritePressure
 from penstock.log.flusher import Flusher
 from penstock.log.log import CleanState, Log
+from penstock.log.persistence import close_logs
 from penstock.security.keyring import Keyring
 from penstock.wire.compression import Codec
 
@@ -501,17 +502,13 @@ class Partitions:
     def close(self) -> dict[str, CleanState]:
         """Syncs and closes every log. Blocking, on a worker, after the last append."""
         states: dict[str, CleanState] = {}
-        for partition in self._partitions.values():
-            if partition.log.offline is not None:
-                continue
-            try:
-                state = partition.log.close()
-            except OSError as error:
+        partitions = list(self._partitions.values())
+        closed = close_logs([partition.log for partition in partitions])
+        for partition, state in zip(partitions, closed, strict=True):
+            if isinstance(state, OSError):
                 # Without a state the next start scans this log, and only this one.
-                log.error("%s-%d was not closed: %s", partition.topic, partition.index, error)
-                partition.log.fail(f"it could not be closed: {error}")
-                continue
-            if state is not None:
+                log.error("%s-%d was not closed: %s", partition.topic, partition.index, state)
+            elif state is not None:
                 states[name_of(partition)] = state
         try:
             self._checkpoint.save_now(self._partitions.values())
