@@ -163,9 +163,10 @@ spark-connector: ## Spark's own Kafka connector into .cache, for tests and bench
 spark: setup-test spark-connector ## only the tests with Spark
 	$(PYTEST) tests/spark $(ARGS)
 
-chaos-spark: setup-test ## kill a streaming job with a shuffle, driver and workers (KILLS=20)
-	PENSTOCK_SPARK_KILLS=$(or $(KILLS),20) PENSTOCK_SPARK_MASTER='local-cluster[2,1,1024]' \
-	    $(PYTEST) tests/spark/test_driver_killed.py -s --timeout 0 $(ARGS)
+chaos-spark: setup-test ## kill a streaming job at the fault points of its sink (KILLS=50)
+	PENSTOCK_SPARK_KILLS=$(or $(KILLS),50) PENSTOCK_SPARK_MASTER='local-cluster[2,1,1024]' \
+	    $(PYTEST) tests/spark/test_driver_killed.py tests/spark/test_fault_points.py -s \
+	    --timeout 0 $(ARGS)
 
 fuzz: setup ## every decoder, guided by coverage (SECONDS=30 each), then many more examples of every property
 	$(BIN)/python -m tests.fuzz.guided --seconds $(or $(SECONDS),30)

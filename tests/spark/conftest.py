@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from penstock.spark.session import ON_ONE_MACHINE, worker_python
+from penstock.spark.sink import fault_points
 from tests.conftest import Broker
 from tests.spark.topics import Topics
 
@@ -27,6 +28,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     os.environ["PYSPARK_PYTHON"] = worker_python()
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     scratch = tmp_path_factory.mktemp("spark")
+    # Spark's Python processes inherit it from the JVM, which starts here.
+    os.environ[fault_points.ENVIRONMENT] = str(tmp_path_factory.mktemp("fault-points"))
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("penstock tests")
@@ -55,6 +58,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         _find_penstock(session)
         yield session
         session.stop()
+        del os.environ[fault_points.ENVIRONMENT]
 
 
 def _find_penstock(session: Any) -> None:

@@ -22,6 +22,7 @@ from penstock.base.errors import PeerError, Refused
 from penstock.client.producer.transaction import OpenTransaction, end, is_lost
 from penstock.spark.connection import BlockingClient, blocking_client
 from penstock.spark.settings import ClusterAddress
+from penstock.spark.sink import fault_points
 from penstock.spark.sink.commit_intent import (
     CommitIntent,
     read_commit_intent,
@@ -108,11 +109,14 @@ class _TaskResults:
             await _commit_all(client, fresh, None)
             return
         if fresh and not self._has_commit_intent:
+            fault_points.reach(fault_points.BEFORE_INTENT)
             await _with_retries(
                 client,
                 lambda: store_commit_intent(client.cluster, entry.query_id, entry.batch_id, fresh),
             )
+            fault_points.reach(fault_points.INTENT_STORED)
             await _commit_all(client, fresh, entry)
+            fault_points.reach(fault_points.ALL_COMMITTED)
             return
         # An earlier run of the batch stored the intent, or the batch is empty.
         intent = await finish_intended_commit(client, entry.query_id, entry.batch_id)
@@ -184,6 +188,8 @@ async def _end_all(
     async def end_one(txn: OpenTransaction) -> None:
         async with gate:
             await _with_retries(client, lambda: end(client.cluster, txn, committed=committed))
+            if committed:
+                fault_points.reach(fault_points.FIRST_COMMITTED)
 
     return await asyncio.gather(*map(end_one, txns), return_exceptions=True)
 

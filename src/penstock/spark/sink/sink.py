@@ -40,6 +40,7 @@ from penstock.runtime.random import SystemRandom
 from penstock.spark.connection import BlockingClient, blocking_client
 from penstock.spark.option_values import OptionError, nearest
 from penstock.spark.settings import HEADERS, WriteSettings
+from penstock.spark.sink import fault_points
 from penstock.spark.sink.commit import TaskResult, abort_all, commit_all
 from penstock.spark.sink.commit_intent import has_commit_intent
 from penstock.spark.sink.committed_batches import (
@@ -183,9 +184,11 @@ def _write(
     is_sent = False
     try:
         rows = _send_batches(client, settings, txn.identity, txn, first, chunks)
+        fault_points.reach(fault_points.TASK_SENT)
         if entry is not None:
             client.retry(lambda: record_committed_batch(client.cluster, txn, entry))
         is_sent = True
+        fault_points.reach(fault_points.TASK_WRITTEN)
     finally:
         if not is_sent:
             _abort_quietly(client, txn)
