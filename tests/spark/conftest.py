@@ -90,6 +90,7 @@ def run_stream(tmp_path: Path) -> Callable[..., Any]:
     def run(frame: Any, name: str = "query", **options: str) -> Any:
         query = (
             frame.writeStream.format(options.pop("format", "penstock"))
+            .outputMode(options.pop("outputMode", "append"))
             .options(**options)
             .option("checkpointLocation", str(tmp_path / name))
             .trigger(availableNow=True)

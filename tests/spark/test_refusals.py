@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
         ({"subscribe": "no-such-topic"}, "topic 'no-such-topic' does not exist"),
         ({"subscribe": "t", "kafka.sasl.mechanizm": "PLAIN"}, "'kafka.sasl.mechanism'"),
         ({"queue": "t", "group": "g"}, "option 'queue' is not available for a batch"),
-        ({}, "'subscribe', 'subscribePattern', 'assign' and 'queue'; none is set"),
+        ({}, "'assign', 'queue' and 'topic'; none is set"),
     ],
 )
 def test_invalid_read_is_refused(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from penstock.spark import read_stream
+from penstock.spark import read_stream, source_progress
 from penstock.spark.session import ON_ONE_MACHINE
 from tests.spark.topics import Topics
 
@@ -35,6 +35,11 @@ def test_stream_copies_every_record_once(
     batches = [row["numInputRows"] for row in query.recentProgress if row["numInputRows"]]
     if how == "records":
         assert sum(batches) == 900
+    progress = [found for event in query.recentProgress for found in source_progress(event)]
+    assert sum(found.rows or 0 for found in progress) == 900
+    assert progress[0].metrics["maxOffsetsBehindLatest"] > 100
+    assert progress[-1].metrics["maxOffsetsBehindLatest"] == 0
+    assert str(progress[-1]).startswith(f"topic {topic}, 3 partitions: ")
     assert len(batches) >= 3
     assert topics.values(out) == list(range(900))
     # Every batch had a commit intent.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from penstock.client.admin.admin import Admin
+from penstock.client.admin.admin import TOPIC, Admin
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.committed_offsets import committed_offsets
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
@@ -51,6 +51,13 @@ class Topics:
                 await self._cluster.refresh([name])
 
         self._loop.run_until_complete(add())
+
+    def config(self, name: str, key: str) -> str | None:
+        """Value of a topic's config."""
+        found = self._loop.run_until_complete(
+            Admin(self._cluster).describe_configs(TOPIC, name, [key])
+        )
+        return found[0].value
 
     def ends(self, name: str) -> dict[tuple[str, int], int]:
         """Last stable offset of each partition."""

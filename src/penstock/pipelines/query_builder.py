@@ -16,7 +16,7 @@ Spark recognizes that as identical. The topic is read when the batch runs, up to
 time.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -56,6 +56,7 @@ from penstock.spark.range_planning import Range
 from penstock.spark.schemas.schema_cache import RegistryAddress
 from penstock.spark.settings import ClusterAddress, ReadSettings, read_settings
 from penstock.spark.sink.commit import finish_intended_commit
+from penstock.spark.sink.upsert import exactly_once_batches
 from penstock.spark.source.data_source import ranges_of
 from penstock.spark.source.queue_stream import RECORDS_MAX as QUEUE_PER_BATCH
 from penstock.spark.source.ranged_stream import read_queue, read_stream
@@ -107,7 +108,6 @@ DLQ_SUFFIX = ".dlq"
 """Suffix of the checkpoint of a stage's dead-letter query, if it has one."""
 _CLIENT_ID = "penstock-pipeline"
 _RETRY_TIMEOUT_MS = 60_000
-_QUERY_PROPERTY = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,8 +325,7 @@ class QueryBuilder:
                     f"stage {stage.name!r}: mode {mode!r} needs a session with --master: Spark "
                     "Connect does not provide the query id of a batch"
                 )
-            once_each = {**options, "delivery": "exactly-once"}
-            writer = writer.foreachBatch(_batch_writer(once_each))
+            writer = writer.foreachBatch(exactly_once_batches(options))
         return _start(writer, stage, checkpoint, once=once)
 
 
@@ -338,17 +337,6 @@ def _check_tables(stage: Stage) -> None:
                 "otherwise its dead letters are a second query, which may see another version of "
                 "the table; write to a topic and load that in the next stage"
             )
-
-
-def _batch_writer(options: dict[str, str]) -> Callable[[Any, int], None]:
-    def write(batch: Any, number: int) -> None:
-        # The query id in the checkpoint; Spark runs this function in the query's thread.
-        query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_PROPERTY)
-        assert query_id is not None
-        writer = batch.write.format("penstock").options(**options)
-        writer.option("txnAppId", query_id).option("txnVersion", number).mode("append").save()
-
-    return write
 
 
 def _start(writer: Any, stage: Stage, checkpoint: str, *, once: bool) -> Any:

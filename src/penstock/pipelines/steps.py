@@ -14,11 +14,11 @@ from penstock.app.dedup import ID_HEADERS
 from penstock.pipelines.endpoints import PipelineError
 from penstock.pipelines.record_columns import FAILURE, RECORD, split_failures
 from penstock.spark.schemas.dataframes import ERROR_TYPE
+from penstock.spark.schemas.format import reason_of
 
 _MESSAGE_ID = "_message_id"
 _EVENT_TIME = "_event_time"
 _FOUND = "_found"
-_MESSAGE_CHARS_MAX = 1_000
 _WATERMARK = "spark.watermarkDelayMs"
 """Metadata key with which Spark marks a column that has a watermark."""
 
@@ -48,7 +48,8 @@ def each(rows: Any, function: Callable[[dict[str, Any]], Any], schema: str) -> A
     """Calls a Python function for every row: a dict in, a dict or None out; None drops the row.
 
     `schema` describes the returned dicts; the column `record` is kept. If the call raises, the row
-    goes to the dead-letter queue with the exception as its reason; other rows are unaffected.
+    goes to the dead-letter queue with the exception as its reason, without numbers and quoted
+    values, so that dead letters with the same fault form one group; other rows are unaffected.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -78,8 +79,7 @@ def each(rows: Any, function: Callable[[dict[str, Any]], Any], schema: str) -> A
                 return None
             return {**{name: returned.get(name) for name in names}, RECORD: record, FAILURE: None}
         except Exception as error:  # noqa: BLE001 - any error of user code rejects the row
-            message = str(error)[:_MESSAGE_CHARS_MAX]
-            failure = {"class": type(error).__name__, "message": message}
+            failure = {"class": type(error).__name__, "message": reason_of(error)}
             return {**dict.fromkeys(names), RECORD: record, FAILURE: failure}
 
     return split_failures(rows.mapInArrow(attempt, whole))

@@ -1,7 +1,8 @@
 """Penstock for Spark: the data source and sink `penstock`, and functions beside it. No jar needed.
 
 `open_session` opens a session tuned for small batches. `read_stream` and `read_queue` read a topic
-or a queue, `decode` and `encode` use a schema registry, `dead_letters` and `route` handle bad rows.
+or a queue, `decode` and `encode` use a schema registry, `dead_letters` and `route` handle bad rows,
+`upsert` writes results that change, `source_progress` counts records.
 
 Only a client: it speaks Kafka's protocol to Penstock or Kafka brokers. Spark runs it in many
 short-lived processes (planner, tasks, committer), so nothing here relies on state that another
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.spark.dead_letters import dead_letters, route
+    from penstock.spark.progress import source_progress
     from penstock.spark.schemas.dataframes import decode, encode
     from penstock.spark.schemas.schema_cache import RegistryAddress
     from penstock.spark.session import open_session
+    from penstock.spark.sink.upsert import upsert
     from penstock.spark.source.data_source import PenstockDataSource
     from penstock.spark.source.ranged_stream import read_queue, read_stream
 
@@ -31,6 +34,8 @@ __all__ = [
     "read_queue",
     "read_stream",
     "route",
+    "source_progress",
+    "upsert",
 ]
 
 _MODULES = {
@@ -43,6 +48,8 @@ _MODULES = {
     "read_queue": "penstock.spark.source.ranged_stream",
     "read_stream": "penstock.spark.source.ranged_stream",
     "route": "penstock.spark.dead_letters",
+    "source_progress": "penstock.spark.progress",
+    "upsert": "penstock.spark.sink.upsert",
 }
 
 

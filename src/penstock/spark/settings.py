@@ -204,7 +204,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "records",
         "ranges emits offset ranges instead of records, for read_stream",
     ),
-    Option("topic", WRITE, text, None, "topic of all rows; without it, rows need a column topic"),
+    Option(
+        "topic",
+        BOTH,
+        text,
+        None,
+        "topic of all written rows; without it, rows need a column topic. A read without a source "
+        "reads it",
+    ),
     Option(
         "delivery",
         WRITE,
@@ -321,6 +328,11 @@ def read_options(given: Mapping[str, str], side: str) -> dict[str, Any]:
     return found
 
 
+def option_of(name: str) -> Option | None:
+    """Option with this name or alias, in any case; None for other names."""
+    return _KNOWN.get(name.lower())
+
+
 def _unknown(key: str, side: str) -> str:
     fitting = [option for option in OPTIONS if option.side in (side, BOTH)]
     spellings = [name for option in fitting for name in (option.name, *option.aliases)]
@@ -349,7 +361,7 @@ def _security_name(key: str) -> str:
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS = "headers"
 
-_SOURCES = ("subscribe", "subscribePattern", "assign", "queue")
+_SOURCES = ("subscribe", "subscribePattern", "assign", "queue", "topic")
 _TOPIC_ONLY = (
     "startingOffsets",
     "startingTimestamp",
@@ -423,7 +435,8 @@ def read_settings(given: Mapping[str, str], *, is_streaming: bool) -> ReadSettin
     if len(chosen) != 1:
         stated = f"{' and '.join(map(repr, chosen))} are set" if chosen else "none is set"
         raise OptionError(
-            f"set exactly one of 'subscribe', 'subscribePattern', 'assign' and 'queue'; {stated}"
+            "set exactly one of 'subscribe', 'subscribePattern', 'assign', 'queue' and 'topic'; "
+            f"{stated}"
         )
     if found["queue"]:
         _check_queue(given, found["group"], is_streaming=is_streaming)
@@ -436,9 +449,7 @@ def read_settings(given: Mapping[str, str], *, is_streaming: bool) -> ReadSettin
         raise OptionError("startingOffsets 'committed' needs the option 'group'")
     return ReadSettings(
         access=_access(found),
-        topics=tuple(
-            sorted({*(found["subscribe"] or found["queue"] or ()), *(w.topic for w in assigned)})
-        ),
+        topics=tuple(sorted({*_named_topics(found), *(where.topic for where in assigned)})),
         pattern=found["subscribePattern"],
         assigned=assigned,
         starting=starting_position(found, is_streaming=is_streaming),
@@ -459,6 +470,12 @@ def read_settings(given: Mapping[str, str], *, is_streaming: bool) -> ReadSettin
         is_queue=bool(found["queue"]),
         renew_for_ms=found["renewFor"],
     )
+
+
+def _named_topics(found: Mapping[str, Any]) -> tuple[str, ...]:
+    if found["topic"]:
+        return (found["topic"],)
+    return found["subscribe"] or found["queue"] or ()
 
 
 def _check_queue(given: Mapping[str, str], group: str | None, *, is_streaming: bool) -> None:

@@ -168,9 +168,15 @@ class Teller:
         self._last[state.key] = (state.state, now)
         error = f": {state.error}" if state.error else ""
         lag = "" if state.lag < 0 else f", {show_count(state.lag)} waiting"
+        if state.batch < 0:
+            rows = "no batch yet"
+        else:
+            rows = (
+                f"batch {state.batch}: {show_count(state.rows_in)} in, "
+                f"{show_count(state.rows_out)} out, {show_count(state.bad_rows)} bad"
+            )
         print(
-            f"{state.key} {state.state}, batch {state.batch}: {show_count(state.rows_in)} in, "
-            f"{show_count(state.rows_out)} out, {show_count(state.bad_rows)} bad{lag}{error}",
+            f"{state.key} {state.state}, {rows}{lag}{error}",
             file=sys.stderr,
             flush=True,
         )
@@ -326,7 +332,7 @@ def _print_states(lines: list[dict[str, Any]], now_ms: int | None) -> None:
                 line["pipeline"],
                 line["stage"],
                 shown_state(line, now_ms),
-                line.get("batch"),
+                None if line.get("batch", -1) < 0 else line["batch"],
                 show_count(line.get("rows_in", 0)),
                 show_count(line.get("rows_out", 0)),
                 show_count(line.get("bad_rows", 0)),

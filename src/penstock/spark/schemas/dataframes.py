@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from penstock.spark.option_values import OptionError, nearest
-from penstock.spark.schemas.format import Decode, Encode, Malformed
+from penstock.spark.schemas.format import Decode, Encode, Malformed, reason_of
 from penstock.spark.schemas.schema_cache import (
     RegistryAddress,
     SchemaVersion,
@@ -78,7 +78,7 @@ class ColumnBuilder:
                     pa.array([value], kind)
                 except _ARROW as error:
                     self.values[row] = None
-                    self.errors[row] = _error("WrongType", " ".join(str(error).split()))
+                    self.errors[row] = _error("WrongType", reason_of(error))
             found = pa.array(self.values, kind)
         return found, pa.array(self.errors, ERROR)
 

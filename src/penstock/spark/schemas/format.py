@@ -34,6 +34,7 @@ def reason_of(error: Exception) -> str:
         return "invalid UTF-8"
     text = " ".join(str(error).split())
     text = re.sub(r"^.* \(type <class '(\w+)'>\)", r"value of type \1", text)
+    text = re.sub(r"^Could not convert .* with type (\w+)", r"value of type \1", text)
     text = re.sub(r": b?(['\"]).*$", "", text)
     text = re.sub(r"\b\d[\d.]*\b", "N", text)
     return text[:_REASON_CHARS_MAX] or type(error).__name__

@@ -32,7 +32,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
-from penstock.base.errors import PeerError, Refused
+from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.client.admin.admin import TOPIC as TOPIC_CONFIGS
+from penstock.client.admin.admin import Admin
 from penstock.client.producer.identity import ProducerIdentity
 from penstock.client.producer.transaction import OpenTransaction, begin, end, identify
 from penstock.runtime.clock import SystemClock
@@ -53,6 +55,8 @@ from penstock.spark.sink.committed_batches import (
 
 _log = logging.getLogger("penstock.spark")
 
+_POLICY = "cleanup.policy"
+_COMPACT = "compact"
 _BATCH_PROPERTY = "streaming.sql.batchId"
 _QUERY_PROPERTY = "sql.streaming.queryId"
 _CHUNK_BYTES = 8 << 20
@@ -67,8 +71,13 @@ _COLUMN_TYPES = {
 
 
 class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
-    def __init__(self, settings: WriteSettings, schema: StructType) -> None:
+    def __init__(
+        self, settings: WriteSettings, schema: StructType, is_complete: bool = False
+    ) -> None:
+        """`is_complete` is True for output mode complete: each batch has the whole result."""
         check_rows(schema, settings)
+        if is_complete:
+            check_upserts(schema, settings)
         self.settings = settings
 
     def write(self, iterator: Iterator[Any]) -> TaskResult:
@@ -138,6 +147,46 @@ def check_rows(schema: StructType, settings: WriteSettings) -> None:
         found = field.dataType.simpleString()
         if allowed is not None and found not in allowed:
             raise OptionError(f"column {field.name!r} must be {' or '.join(allowed)}, not {found}")
+
+
+def check_upserts(schema: StructType, settings: WriteSettings) -> None:
+    """Refuses rows that cannot replace earlier ones of their key; prepares their topic."""
+    if "key" not in schema.names:
+        raise OptionError(
+            "missing column 'key': output modes update and complete write a result again whenever "
+            "it changes, so rows need a key by which the last record is the current one"
+        )
+    if settings.topic is not None:
+        client = blocking_client(settings.access)
+        topic = settings.topic
+        client.retry(lambda: _ensure_compacted(client, topic))
+
+
+async def _ensure_compacted(client: BlockingClient, topic: str) -> None:
+    """Creates the topic of a changing result, or refuses one that keeps every version."""
+    cluster = client.cluster
+    if topic not in cluster.metadata.topics:
+        await cluster.refresh((topic,))
+    if topic not in cluster.metadata.topics:
+        try:
+            await Admin(cluster).create_topic(topic, configs={_POLICY: _COMPACT})
+        except Refused as refused:
+            if refused.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+        return
+    try:
+        found = await Admin(cluster).describe_configs(TOPIC_CONFIGS, topic, [_POLICY])
+    except Refused as refused:
+        if refused.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:  # Writing does not need it.
+            return
+        raise
+    policy = ",".join(config.value or "" for config in found if config.name == _POLICY)
+    if _COMPACT not in policy:
+        raise OptionError(
+            f"topic {topic!r} has cleanup.policy {policy}, so it would hold every version of a "
+            f"changing result: run `penstock topic alter {topic} -c cleanup.policy=compact`, or "
+            "write to another topic"
+        )
 
 
 # Run in tasks.

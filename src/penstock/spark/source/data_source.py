@@ -43,8 +43,16 @@ from pyspark.sql.types import StructType
 from penstock.client.cluster import Cluster
 from penstock.client.list_offsets import list_offsets
 from penstock.spark.connection import blocking_client
+from penstock.spark.option_values import OptionError
 from penstock.spark.range_planning import Range, plan, ranges_between
-from penstock.spark.settings import ReadSettings, read_settings, selected_columns, write_settings
+from penstock.spark.settings import (
+    READ,
+    WRITE,
+    ReadSettings,
+    read_settings,
+    selected_columns,
+    write_settings,
+)
 from penstock.spark.source.rows import (
     RANGES_SCHEMA,
     RangePartition,
@@ -53,6 +61,14 @@ from penstock.spark.source.rows import (
     schema_of,
 )
 from penstock.spark.source.start_and_end import resolve
+from penstock.spark.sql_tables import (
+    defined_options,
+    effective_options,
+    is_table_definition,
+    options_for,
+    with_table_options,
+    without_table_options,
+)
 from penstock.spark.topics import partitions_to_read
 
 if TYPE_CHECKING:
@@ -156,11 +172,19 @@ class PenstockDataSource(DataSource):  # type: ignore[misc]
         return "penstock"
 
     def schema(self) -> StructType:
+        if is_table_definition(self.options):
+            options = defined_options(self.options)
+            columns = selected_columns(options_for(options, READ))
+            if columns is None:
+                raise OptionError("option 'emit' does not apply to a table")
+            return with_table_options(schema_of(columns), options)
         columns = selected_columns(self.options)
         return RANGES_SCHEMA if columns is None else schema_of(columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        settings = read_settings(self.options, is_streaming=False)
+        options = effective_options(self.options, schema, READ)
+        schema = without_table_options(schema)
+        settings = read_settings(options, is_streaming=False)
         check_schema(schema, settings)
         # Spark runs this module only if filters may be pushed, in a separate process.
         if _PUSHDOWN_WORKER in sys.modules:
@@ -168,7 +192,9 @@ class PenstockDataSource(DataSource):  # type: ignore[misc]
         return BatchReader(settings, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        settings = read_settings(self.options, is_streaming=True)
+        options = effective_options(self.options, schema, READ)
+        schema = without_table_options(schema)
+        settings = read_settings(options, is_streaming=True)
         check_schema(schema, settings)
         if settings.is_queue:
             from penstock.spark.source.queue_stream import QueueStreamReader
@@ -181,14 +207,16 @@ class PenstockDataSource(DataSource):  # type: ignore[misc]
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from penstock.spark.sink.sink import BatchWriter
 
-        settings = write_settings(self.options, is_streaming=False)
+        options = effective_options(self.options, schema, WRITE)
+        settings = write_settings(options, is_streaming=False)
         return BatchWriter(settings, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from penstock.spark.sink.sink import StreamWriter
 
-        settings = write_settings(self.options, is_streaming=True)
-        return StreamWriter(settings, schema)
+        options = effective_options(self.options, schema, WRITE)
+        settings = write_settings(options, is_streaming=True)
+        return StreamWriter(settings, schema, overwrite)
 
 
 class BatchReader(DataSourceReader):  # type: ignore[misc]

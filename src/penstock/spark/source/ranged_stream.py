@@ -3,14 +3,17 @@
 Spark passes the rows of a Python streaming source one by one. So the source emits only the offset
 ranges of each batch, a row per range, and `mapInArrow` fetches and decodes the records: it passes
 whole Arrow batches. Offsets, checkpoints, group and schema are the same as with
-`readStream.format("penstock")`.
+`readStream.format("penstock")`. Spark's number of input rows counts ranges, so the rows are counted
+by an observed metric, which `progress` reads.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import StructType
 
+from penstock.spark.progress import METRIC_PREFIX
 from penstock.spark.range_planning import Range
 from penstock.spark.settings import ReadSettings, read_settings
 from penstock.spark.source.read_offsets import read_selected
@@ -18,6 +21,8 @@ from penstock.spark.source.rows import read_all, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_numbers: Final = count(1)
 
 
 def read_stream(spark: "SparkSession", **options: Any) -> "DataFrame":
@@ -34,7 +39,19 @@ def read_stream(spark: "SparkSession", **options: Any) -> "DataFrame":
     def fetch(batches: Iterable[Any]) -> Iterator[Any]:
         return fetch_ranges(settings, schema, batches)
 
-    return ranges.mapInArrow(fetch, schema)
+    return ranges.mapInArrow(fetch, schema).observe(_metric_name(settings), _row_count())
+
+
+def _metric_name(settings: ReadSettings) -> str:
+    """Name of the observed metric; unique, because a query may read a topic several times."""
+    topics = ",".join(settings.topics)
+    return f"{METRIC_PREFIX}{next(_numbers)} {topics or settings.pattern}"
+
+
+def _row_count() -> Any:
+    from pyspark.sql import functions as f
+
+    return f.count(f.lit(1)).alias("rows")
 
 
 def read_queue(spark: "SparkSession", **options: Any) -> "DataFrame":

@@ -85,3 +85,16 @@ def test_error_message_length_is_limited() -> None:
         pa.array([b"1"]), [None], pa.int32(), lambda schema_id: fail, is_framed=False
     )
     assert len(errors.to_pylist()[0]["message"]) == 1_000
+
+
+def test_error_of_a_wrong_type_contains_no_value() -> None:
+    values: list[object] = ["a secret", 5, 1 << 80]
+    payloads = pa.array([b"0", b"1", b"2"])
+    found, errors = decode_cells(
+        payloads, [None] * 3, pa.int64(), lambda _: lambda row: values[int(row)], is_framed=False
+    )
+    assert found.to_pylist() == [None, 5, None]
+    messages = [error["message"] for error in errors.to_pylist() if error]
+    assert messages[0] == "value of type str: tried to convert to int64"
+    assert "secret" not in str(messages)
+    assert str(1 << 80) not in str(messages)

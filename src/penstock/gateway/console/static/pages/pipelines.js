@@ -61,7 +61,7 @@ function stage(one) {
   const bad = one.bad_rows ? badge(count(one.bad_rows), "dead") : count(one.bad_rows);
   return h("div", { class: `stage ${TONES[one.state] ?? "accent"}`, "data-stage": one.stage },
     h("b", {}, one.stage), " ", badge(one.state || "unknown", TONES[one.state] ?? ""), quiet && badge("no reports", "warn"),
-    h("dl", { class: "facts" }, fact("Batch", count(one.batch)), fact("Rows in", short(one.rows_in)), fact("Rows out", short(one.rows_out)),
+    h("dl", { class: "facts" }, fact("Batch", one.batch < 0 ? "none yet" : count(one.batch)), fact("Rows in", short(one.rows_in)), fact("Rows out", short(one.rows_out)),
       fact("Bad rows", one.dlq ? h("a", { href: `#/dlq/${part(one.dlq)}`, title: one.dlq }, bad) : bad),
       fact("Lag", one.group ? h("a", { href: `#/groups/${part(one.group)}` }, short(one.lag)) : short(one.lag)), fact("Reported", ago(one.updated_ms))),
     one.error && h("p", { class: "note bad" }, one.error));
