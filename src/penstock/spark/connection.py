@@ -20,8 +20,12 @@ from penstock.runtime.malloc import keep_freed
 from penstock.runtime.random import SystemRandom
 from penstock.spark.option_values import OptionError
 from penstock.spark.settings import ClusterAddress
+from penstock.spark.worker_exit import end_quietly
 
 T = TypeVar("T")
+
+# Every process of Spark that runs this package imports this module before it works.
+end_quietly()
 
 _CLIENTS_MAX = 8
 _REUSED_BYTES_MAX = 64 << 20

@@ -38,6 +38,15 @@ _OPTIONS = (
     ),
 )
 
+_V2 = "org.apache.spark.sql.execution.datasources.v2"
+_REPEATING_LOGGERS = (
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+    "org.apache.spark.util.Utils",
+    f"{_V2}.AppendDataExec",
+    f"{_V2}.DataWritingSparkTask",
+    f"{_V2}.WriteToDataSourceV2Exec",
+)
+
 
 def spark_options(command: F) -> F:
     """Adds --master, --remote and --conf; `spark_session` takes them."""
@@ -67,11 +76,23 @@ def spark_session(
         settings[key] = value
     is_ours = not has_session()
     session = open_session(name, master=master, remote=remote, settings=settings)
+    if is_ours and not remote:
+        _leave_reports_to_commands(session)
     try:
         yield session
     finally:
         if is_ours:
             session.stop()
+
+
+def _leave_reports_to_commands(session: Any) -> None:
+    """Turns off the loggers that repeat a failed or stopped query with its stack traces.
+
+    Commands report the error of a query themselves, in one line.
+    """
+    log4j = session.sparkContext._jvm.org.apache.logging.log4j
+    for name in _REPEATING_LOGGERS:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
 @contextmanager

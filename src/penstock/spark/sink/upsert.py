@@ -13,6 +13,13 @@ from penstock.spark.option_values import OptionError
 from penstock.spark.settings import write_settings
 
 _QUERY_PROPERTY: Final = "sql.streaming.queryId"
+_TEXT_CHARS_MAX: Final = 1_000
+_TRACE: Final = ("\t", "  ", "Traceback")
+"""Starts of lines of stack traces."""
+
+
+class BatchNotWritten(Exception):
+    """Spark could not write a batch, or stopped the query meanwhile."""
 
 
 def upsert(**options: Any) -> Callable[[Any, int], None]:
@@ -47,9 +54,23 @@ def exactly_once_batches(options: dict[str, str]) -> Callable[[Any, int], None]:
     def write(batch: Any, number: int) -> None:
         name = options.get("txnAppId") or _query_id(batch)
         writer = batch.write.format("penstock").options(**{**options, "delivery": "exactly-once"})
-        writer.option("txnAppId", name).option("txnVersion", number).mode("append").save()
+        writer = writer.option("txnAppId", name).option("txnVersion", number).mode("append")
+        try:
+            writer.save()
+        except Exception as error:  # noqa: BLE001 - py4j's and Spark Connect's have no common base
+            raise BatchNotWritten(shortened(str(error))) from None
 
     return write
+
+
+def shortened(error: str) -> str:
+    """Messages of an error without stack traces.
+
+    Spark searches the text of an error in `foreachBatch` with a recursive regular expression. A
+    long one overflows its stack, and the query ends without the reason.
+    """
+    lines = [line for line in error.splitlines() if line.strip() and not line.startswith(_TRACE)]
+    return "\n".join(lines)[:_TEXT_CHARS_MAX]
 
 
 def _query_id(batch: Any) -> str:
