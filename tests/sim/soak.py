@@ -2,12 +2,12 @@
 
     python -m tests.sim.soak --minutes 10 --kind cluster --first 1000 --jobs 2
 
-Kinds: `hosted` runs groups and transactions on one node, `cluster` a cluster with all faults at once
-for some seconds, `long` a cluster for an hour with minutes between its faults, `queue` a queue on a
-cluster, `loss` a cluster whose nodes lose files between two lives, `recreation` a group whose topic
-is deleted and created again, `restoration` a metadata store that is put back to a backup; `all`
-takes them in turn. Seeds are new each time unless `--first` is given: they start with the time of
-day. Ends at the first violation, with the command that repeats it and the last lines of its
+Kinds: `hosted` runs groups and transactions on one node, `cluster` a cluster with all faults at
+once for some seconds, `long` a cluster for an hour with minutes between its faults, `queue` a queue
+on a cluster, `loss` a cluster whose nodes lose files between two lives, `recreation` a group whose
+topic is deleted and created again, `restoration` a metadata store that is put back to a backup;
+`all` takes them in turn. Seeds are new each time unless `--first` is given: they start with the
+time of day. Ends at the first violation, with the command that repeats it and the last lines of its
 journal.
 
 `--total FILE` adds the counts to those in the file, so that a long soak can be run in parts.
