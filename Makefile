@@ -186,6 +186,10 @@ sbom: $(VENV)/.most ## the packages of a broker, as CycloneDX in sbom.json
 	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 	    --output-file sbom.json .cache/sbom
 
+.PHONY: release
+release: setup ## build and check all packages of a version in dist/; publishes nothing (ARGS=--allow-dirty)
+	$(BIN)/python tools/release/release.py $(ARGS)
+
 # ---- measure and document
 
 .PHONY: bench bench-queues bench-spark docs pictures reference tour
