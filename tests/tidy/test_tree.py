@@ -55,6 +55,7 @@ ROOTS = (
     "penstock.app.retry_topics",
     "penstock.app.salting",
     "penstock.app.sync",
+    "penstock.integrations.celery",
     "penstock.pipelines",
     "penstock.testing",
     "penstock.testing.plugin",

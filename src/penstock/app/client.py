@@ -48,10 +48,11 @@ from penstock.app.transaction import Transaction
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, WallClock
 from penstock.client.admin.admin import GROUP_CONFIGS, TOPIC, Admin, set_share_group_start
+from penstock.client.admin.queues import inspect
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.committed_offsets import commit_offsets
 from penstock.client.connection import ConnectionConfig
-from penstock.client.list_offsets import LATEST, list_offsets
+from penstock.client.list_offsets import LATEST, list_offsets, partitions_of
 from penstock.client.metadata import TopicPartition
 from penstock.client.producer.producer import ProducerConfig
 from penstock.client.security_settings import parse_security
@@ -389,6 +390,21 @@ class Client:
             # No prefetch: between polls this member must not hold messages.
             reader = self._polled[name] = self.queue(topic, group, prefetch=0, start=start)
         return await reader.receive(max, wait)
+
+    async def queue_depth(self, topic: str, group: str) -> int:
+        """Returns the number of messages of a queue that are not settled: ready, leased, delayed.
+
+        For a group that never received any, all messages of the topic. Needs a Penstock broker.
+        """
+        assert self.cluster
+        places = await partitions_of(self.cluster, topic)
+        reports = (await inspect(self.cluster, group, places)).values()
+        return sum(
+            report.unfinished
+            if report.start_offset >= 0
+            else report.high_watermark - report.log_start_offset
+            for report in reports
+        )
 
     # Logs.
 

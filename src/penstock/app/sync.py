@@ -262,6 +262,10 @@ class SyncClient:
         assert self._thread is not None
         return [SyncMessage(self._thread, message) for message in found]
 
+    def queue_depth(self, topic: str, group: str) -> int:
+        """Returns the number of unsettled messages of a queue; see `Client.queue_depth`."""
+        return self._run(self._client.queue_depth(topic, group))
+
     def consume(
         self, topic: Topics, group: str | None = None, **options: Unpack[LogOptions]
     ) -> SyncLog:
