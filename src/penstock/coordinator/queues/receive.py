@@ -201,6 +201,7 @@ class _Taking:
             while self._unkept:
                 self._news.clear()
                 await self._news.wait()
+            self._drop_expired()
             self._taken.refused |= self._unreadable
             is_answered = True
         finally:
@@ -309,6 +310,18 @@ class _Taking:
             give_back(queue, found.left)
             self._granted[queue] = found.leases
             self._taken.found[queue.key] = found
+
+    def _drop_expired(self) -> None:
+        """Leaves out leases that ended while they were persisted: another member may already hold
+        their records. They count as expired."""
+        for queue in self._granted:
+            found = self._taken.found.get(queue.key)
+            if found is None:
+                continue
+            now_ms = queue.time.now_ms()
+            found.leases = [lease for lease in found.leases if lease.deadline_ms > now_ms]
+            if not found.leases:
+                del self._taken.found[queue.key]
 
     async def _read(
         self, queue: OpenQueue, leases: Sequence[LeaseState], bytes_max: int

@@ -1,6 +1,10 @@
 """Taking from several queues: as soon as there is something, no more than asked, nothing lost."""
 
 import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.coordinator.queues.receive import ReceiveRequest, Taken, take
@@ -73,6 +77,32 @@ async def test_receive_ends_with_the_first_queue_that_has_records(node: Node) ->
     await node.produce("t", 2, index=1)
     assert list(offsets(await waiting)) == [1]
     assert all(queue.waiting == 0 for queue in node.ctx.queue.queues.queues())
+
+
+@pytest.mark.parametrize("lock_ms", [1_000, 3_000])
+@run_with(on_node, configs=CONFIGS)
+async def test_lease_that_ended_before_it_was_persisted_is_not_handed_out(
+    node: Node, *, lock_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = await set_up(node, 2)
+    queue = await node.ctx.queue.queues.open(keys[0])
+    write = queue._keeper.write
+
+    def write_later(*values: Any) -> "asyncio.Future[int]":
+        async def write_slowly() -> int:
+            await asyncio.sleep(2)
+            return await write(*values)
+
+        return asyncio.ensure_future(write_slowly())
+
+    monkeypatch.setattr(queue._keeper, "write", write_later)
+    wanted = replace(ALL, lock_ms=lock_ms)
+    first = asyncio.ensure_future(take(node.ctx.queue.queues, keys, wanted))
+    await asyncio.sleep(1.1)
+    second = asyncio.ensure_future(take(node.ctx.queue.queues, keys, replace(ALL, member="b")))
+    taken, retaken = offsets(await first), offsets(await second)
+    is_in_time = lock_ms > 2_000
+    assert (taken, retaken) == (({0: [0, 1]}, {}) if is_in_time else ({}, {0: [0, 1]}))
 
 
 @run_with(on_node, configs=CONFIGS)
