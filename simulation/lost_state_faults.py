@@ -2,8 +2,9 @@
 everything since an earlier copy.
 
 Affects one machine at a time, and only while every replica is in sync: so acknowledged records are
-on other machines, and must survive in any order of restarts. Damages only data that the machine
-knows to be committed, because a node cannot distinguish damage above that from a torn tail.
+on other machines, and must survive in any order of restarts. Bits flip anywhere; ends are cut only
+from data that the machine knows to be committed, because above that nothing distinguishes a cut
+from a torn tail.
 Sometimes all other machines go down at the same moment, and often the damaged one dies again right
 after its restart.
 
@@ -28,6 +29,8 @@ IN_SYNC_TIMEOUT_S = 20.0
 CHECKPOINT_S = (1.5, 4.0)
 """Wait after which most of the high watermarks are checkpointed."""
 SECOND_CRASH_S_MAX = 0.9
+LENGTH = range(8, 12)
+"""Bytes of the length in a batch."""
 Damage = Callable[[FaultPlan, SimHost, random.Random], bool]
 """Damages the disk of an ended process; False if there was nothing to damage."""
 
@@ -128,16 +131,21 @@ def segments_missing(plan: FaultPlan, host: SimHost, rng: random.Random) -> bool
 
 
 def bit_flipped(plan: FaultPlan, host: SimHost, rng: random.Random) -> bool:
-    batches = _known_batches(host)
+    batches = _batches(host, is_known=False)
     if not batches:
         return False
-    path, position, size = rng.choice(batches)
-    host.disk.flip_bit(path, 8 * position + rng.randrange(8 * size))
+    known = set(_batches(host, is_known=True))
+    unknown = [batch for batch in batches if batch not in known]
+    path, position, size = rng.choice(unknown if unknown and rng.random() < 0.5 else batches)
+    bit = rng.randrange(8 * size)
+    if position + size == host.disk.size(path) and bit // 8 in LENGTH:
+        return False  # Like a write that was cut off: nothing could tell.
+    host.disk.flip_bit(path, 8 * position + bit)
     return True
 
 
 def log_shortened(plan: FaultPlan, host: SimHost, rng: random.Random) -> bool:
-    batches = _known_batches(host)
+    batches = _batches(host, is_known=True)
     if not batches:
         return False
     path, position, size = rng.choice(batches)
@@ -207,9 +215,9 @@ def _partitions(host: SimHost) -> list[str]:
     ]
 
 
-def _known_batches(host: SimHost) -> list[tuple[str, int, int]]:
-    """Path, position and size of batches that the next start checks, and that are committed
-    according to the files on disk."""
+def _batches(host: SimHost, *, is_known: bool) -> list[tuple[str, int, int]]:
+    """Path, position and size of batches that the next start checks; with `is_known`, of those that
+    are committed according to the files on disk."""
     disk, found = host.disk, []
     known = HighWatermarkFile(disk, "data").read()
     for directory in _partitions(host):
@@ -226,7 +234,8 @@ def _known_batches(host: SimHost) -> list[tuple[str, int, int]]:
             position = 0
             while position + BATCH_OVERHEAD <= len(content):
                 header = read_header(content[position:])
-                if checked <= header.base_offset and header.next_offset <= end:
+                is_below = not is_known or header.next_offset <= end
+                if checked <= header.base_offset and is_below:
                     found.append((path, position, header.size_bytes))
                 position += header.size_bytes
     return found

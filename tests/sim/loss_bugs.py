@@ -14,7 +14,7 @@ from penstock.cluster.replication.high_watermark_checkpoint import HighWatermark
 from penstock.cluster.replication.partition import Partition
 from penstock.cluster.replication.replica_follower import ReplicaFollower
 from penstock.cluster.storage.log_directories import LogDirectories
-from penstock.log import recovery
+from penstock.log import doubtful_tail, recovery
 from penstock.node import data_directory, open_logs, process_lives
 
 Patch = pytest.MonkeyPatch
@@ -44,6 +44,11 @@ def damage_is_taken_for_a_torn_tail(patch: Patch) -> None:
         return real(disk, path, segments, point, -1)
 
     patch.setattr(recovery, "_repair_tail", planted)
+
+
+def damage_above_the_known_end_raises_no_doubt(patch: Patch) -> None:
+    """The former behaviour: what no checkpoint covers is a torn tail."""
+    patch.setattr(doubtful_tail, "is_doubtful", lambda segments, position, epoch: False)
 
 
 def an_older_copy_is_trusted(patch: Patch) -> None:
@@ -98,7 +103,8 @@ def a_lost_log_is_never_copied_anew(patch: Patch) -> None:
 
 BUGS = [
     Bug(a_missing_log_is_taken_for_a_new_one, "truncated", 1),
-    Bug(damage_is_taken_for_a_torn_tail, "truncated", 18),
+    Bug(damage_is_taken_for_a_torn_tail, "truncated", 1),
+    Bug(damage_above_the_known_end_raises_no_doubt, "truncated", 18),
     Bug(an_older_copy_is_trusted, "truncated", 12),
     Bug(a_life_is_written_down_nowhere_but_in_the_store, "stuck", 0),
     Bug(what_is_not_on_disk_yet_counts_as_known, "stuck", 2),

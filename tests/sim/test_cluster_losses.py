@@ -16,7 +16,7 @@ from penstock.client.admin.reassignments import Reassignments
 from penstock.client.metadata import TopicPartition
 from penstock.cluster.metadata import accepted_losses
 from penstock.cluster.metadata.store_keys import NO_LEADER
-from penstock.cluster.replication.high_watermark_checkpoint import name_of
+from penstock.cluster.replication.high_watermark_checkpoint import HighWatermarkFile, name_of
 from penstock.cluster.replication.partitions import RETRY_SECONDS
 from simulation.host import SimHost
 from simulation.store import SimStore
@@ -88,6 +88,12 @@ def shorten(host: SimHost) -> None:
     host.disk.shorten(path, host.disk.size(path) // 2)
 
 
+def known_end(host: SimHost) -> int:
+    """End of the scene's log according to the file of high watermarks."""
+    known = HighWatermarkFile(host.disk, "data").read()
+    return known.get(directory(host).removeprefix("data/logs/"), 0)
+
+
 DAMAGES = (take_partition, take_topic, take_logs, take_segments, flip_bit, shorten)
 
 
@@ -135,6 +141,32 @@ async def test_leader_that_lost_its_log_does_not_lead_in_any_start_order(
     await asyncio.sleep(10)  # Every lease has ended.
     damage(scene.nodes.hosts[leader])
     others = [node for node in scene.nodes.hosts if node != leader]
+    await start_in_turn(scene, leader, *others)
+    await check_whole(scene)
+
+
+def flip_last_batch(host: SimHost) -> None:
+    path = f"{directory(host)}/{0:020d}.log"
+    host.disk.flip_bit(path, host.disk.size(path) * 8 - 3)
+
+
+@pytest.mark.parametrize("damage", [flip_bit, flip_last_batch])
+@pytest.mark.parametrize("is_killed_again", [False, True])
+@run_with(play)
+async def test_leader_damaged_above_its_checkpoint_does_not_lead_first(
+    scene: Scene, *, damage: Callable[[SimHost], None], is_killed_again: bool
+) -> None:
+    await asyncio.sleep(SAVED_S)
+    await write(scene)
+    leader = await end_all(scene, clean=False)
+    await asyncio.sleep(10)  # Every lease has ended.
+    host = scene.nodes.hosts[leader]
+    assert known_end(host) < RECORDS // 2, "its checkpoint does not cover the damage"
+    damage(host)
+    others = [node for node in scene.nodes.hosts if node != leader]
+    if is_killed_again:
+        await host.start()
+        host.kill()
     await start_in_turn(scene, leader, *others)
     await check_whole(scene)
 

@@ -88,6 +88,7 @@ class Log:
         "flushing",
         "gaps_end",
         "held",
+        "is_doubtful",
         "is_lost",
         "marked",
         "new_snapshots",
@@ -124,6 +125,9 @@ class Log:
         """Reason why the log is offline; None while it is online."""
         self.is_lost = parts.is_lost
         """True while offline because records that were durable here, or committed, are missing."""
+        self.is_doubtful = parts.is_doubtful
+        """True if this start truncated a tail that may have held committed records, or an earlier
+        one that could not say so."""
         self.on_durable: Callable[[], None] | None = None
         """Callback of the owner: runs on the loop each time `durable_offset` has advanced, and
         when a flush has failed and the log went offline."""

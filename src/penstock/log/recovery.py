@@ -6,7 +6,7 @@ sizes of the files, and trusted when they agree. Otherwise (RELIABILITY 3.4):
 - The checkpoint holds the recovery point: everything below it was durable. From there on every
   batch is checked: length, magic, CRC, and its position (`expected_batches`). The first bad one is
   a torn tail: the file is truncated there, and later segments are removed. A tail of zeros counts
-  as torn, too.
+  as torn, too. If it may be damage, the log is doubtful (`doubtful_tail`).
 - Below `known_end`, the end offset that the node knows was committed and on this disk, a bad batch
   is not a torn tail but damage: nothing is truncated, and the log opens offline (ADR 0031). So does
   a log that is known to have existed and has no segments: it is lost, not new.
@@ -40,7 +40,7 @@ from typing import NamedTuple
 
 from penstock.base.errors import Corrupt
 from penstock.base.ports import Buffer, Disk, File
-from penstock.log import files
+from penstock.log import doubtful_tail, files
 from penstock.log import leader_epochs as epoch_file
 from penstock.log.config import LogConfig
 from penstock.log.encryption import key_file
@@ -57,6 +57,10 @@ from penstock.security.keyring import Keyring
 log = logging.getLogger("penstock.log")
 
 REWRITE_BYTES = 1024 * 1024
+DOUBT = (
+    ". More than the last write was in them: unless the machine lost power, the disk has changed "
+    "them. Other replicas lead, if there are any"
+)
 NEVER_OPENED = -1
 """Known end of a log that never existed, as far as the node knows."""
 SEGMENTS = (files.LOG, files.LOG + files.SWAP)
@@ -98,6 +102,8 @@ class Recovered:
     offline: str | None = None
     is_lost: bool = False
     """True when offline because records that were durable here, or committed, are missing."""
+    is_doubtful: bool = False
+    """True if the truncated tail may have held committed records: see `doubtful_tail`."""
     cipher: LogCipher = PLAIN
 
 
@@ -327,7 +333,15 @@ def _recover(
     if checkpoint != point:
         files.write_checkpoint(disk, path, checkpoint)
     return Recovered(
-        held, start_offset, end_offset, epochs, producers, snapshots, cleaned_offset, gaps_end
+        held,
+        start_offset,
+        end_offset,
+        epochs,
+        producers,
+        snapshots,
+        cleaned_offset,
+        gaps_end,
+        is_doubtful=doubtful_tail.is_noted(disk, path),
     )
 
 
@@ -364,7 +378,7 @@ def _repair_tail(
     Raises Corrupt, with nothing changed on disk, if the log would end below `known_end`.
     """
     first = _segment_of(segments, point)
-    scanned, offset = _scan_tail(segments, first, point)
+    scanned, offset, epoch = _scan_tail(segments, first, point)
     if offset < known_end:
         raise Corrupt(
             f"{path}: the log is intact only up to offset {offset}, but everything below "
@@ -374,13 +388,18 @@ def _repair_tail(
     position, good = scanned[-1]
     cut_bytes = sum(segment.size for segment in segments[at - 1 :]) - good
     if cut_bytes:
-        log.warning(
+        is_doubtful = doubtful_tail.is_doubtful(segments[at - 1 :], good, epoch)
+        if is_doubtful:
+            doubtful_tail.note(disk, path)
+        log.log(
+            logging.ERROR if is_doubtful else logging.WARNING,
             "torn tail: %s.log is truncated at offset %d, from byte %d on: %d bytes do not hold "
-            "a whole, expected batch; none of them is known to be committed",
+            "a whole, expected batch; none of them is known to be committed%s",
             segments[at - 1].path,
             offset,
             good,
             cut_bytes,
+            DOUBT if is_doubtful else "",
         )
     for number, (position, good) in enumerate(scanned, first):
         segment = segments[number]
@@ -401,8 +420,9 @@ def _repair_tail(
 
 def _scan_tail(
     segments: Sequence[Segment], first: int, point: files.Checkpoint
-) -> tuple[list[tuple[int, int]], int]:
-    """Intact byte range of each segment from `first` on, and the offset where they end."""
+) -> tuple[list[tuple[int, int]], int, int]:
+    """Intact byte range of each segment from `first` on, the offset where they end, and the leader
+    epoch there."""
     position, offset = _position_of(segments[first], point)
     epoch = -1
     scanned: list[tuple[int, int]] = []
@@ -422,7 +442,7 @@ def _scan_tail(
         position = 0
         if good < segment.size:
             break
-    return scanned, offset
+    return scanned, offset, epoch
 
 
 def _rewrite(file: File, position: int, end: int) -> None:

@@ -1,8 +1,10 @@
 """Opening the logs, after replicas that may have lost records have left the ISR.
 
-Three kinds of loss are detected before the node registers, while no replica of it can be in sync:
+Four kinds of loss are detected before the node registers, while no replica of it can be in sync:
 
 - the tail after a crash: there is no clean-shutdown marker (`withdraw_unclean`);
+- a tail that was truncated although it may have been committed: the replica leaves ISR and ELR if
+  another member is left (`log.doubtful_tail`);
 - the whole data directory: it is new, or was restored from an older copy (`process_lives`). Then
   neither its clean stop nor its files show what this node once acknowledged (ADR 0032);
 - single logs, or the folder of all of them: records that this node is known to have held are
@@ -17,7 +19,12 @@ from typing import TYPE_CHECKING
 from penstock.base.ids import NodeId
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.replication.partitions import Partitions
-from penstock.cluster.replication.unclean_restart import withdraw_lost, withdraw_unclean
+from penstock.cluster.replication.unclean_restart import (
+    withdraw_doubtful,
+    withdraw_lost,
+    withdraw_unclean,
+)
+from penstock.log import doubtful_tail
 from penstock.log.flusher import Flusher
 from penstock.node import data_directory, metadata_check, process_lives
 
@@ -79,6 +86,11 @@ async def open_logs(node: "Node", meta: data_directory.Meta, is_new: bool) -> No
     if lost:
         await node.membership.vacate(meta.directory_id)
         await withdraw_lost(node.store, node.configs, config.node_id, lost)
+    doubtful = {key: one.log.path for key, one in node.partitions.items() if one.log.is_doubtful}
+    if doubtful:
+        await node.membership.vacate(meta.directory_id)
+        await withdraw_doubtful(node.store, node.configs, config.node_id, doubtful)
+        await node.workers.run(doubtful_tail.settle, node.disk, doubtful.values())
     # Not earlier: after a crash up to here the same losses must be detected again.
     life = process_lives.next_life(here, meta.directory_id, last)
     data_directory.write_life(node.disk, data_dir, life.number)

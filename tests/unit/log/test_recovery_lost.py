@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.log import doubtful_tail
 from penstock.log.log import Log
 from simulation.disk import SimDisk
 from tests.unit.log.building import (
@@ -121,3 +122,59 @@ def test_whole_log_logs_no_torn_tail(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "penstock.log"):
         assert reopen(disk, 30).end_offset == 30
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "byte",
+    [3, 8, 10, 11, 14, 16, 18, 65],
+    ids=["offset", "length", "length", "length", "epoch", "magic", "crc", "body"],
+)
+def test_bad_batch_before_intact_ones_makes_the_end_doubtful(
+    byte: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = written()
+    disk.flip_bit(last_segment(disk), byte * 8)
+    with caplog.at_level(logging.ERROR, "penstock.log"):
+        log = reopen(disk, 0)
+    assert (log.offline, log.is_doubtful) == (None, True)
+    assert log.end_offset < 30
+    assert "unless the machine lost power" in caplog.text
+    assert reopen(disk, 0).is_doubtful, "until the replica has left the ISR"
+    doubtful_tail.settle(disk, [PATH])
+    assert not reopen(disk, 0).is_doubtful
+
+
+def test_whole_bad_batch_at_the_end_makes_it_doubtful() -> None:
+    disk = written()
+    path = last_segment(disk)
+    disk.flip_bit(path, disk.size(path) * 8 - 1)
+    log = reopen(disk, 0)
+    assert (log.end_offset, log.is_doubtful) == (29, True)
+
+
+def test_bad_batch_before_a_segment_makes_the_end_doubtful() -> None:
+    disk = written()
+    paths = sorted(path for path in disk.files() if path.endswith(".log"))
+    assert len(paths) > 1
+    disk.shorten(paths[0], disk.size(paths[0]) - 5)
+    assert reopen(disk, 0).is_doubtful
+
+
+@pytest.mark.parametrize("bytes_left", [5, 61, 70])
+def test_write_that_was_cut_off_leaves_no_doubt(bytes_left: int) -> None:
+    disk = written(29)
+    path = last_segment(disk)
+    size = disk.size(path)
+    other = written(30)
+    assert last_segment(other) == path
+    file = disk.open(path)
+    file.append((other.open(path).read(size, bytes_left),))
+    log = reopen(disk, 0)
+    assert (log.end_offset, log.is_doubtful) == (29, False)
+
+
+def test_tail_of_zeros_leaves_no_doubt() -> None:
+    disk = written()
+    disk.open(last_segment(disk)).append((bytes(5_000),))
+    log = reopen(disk, 0)
+    assert (log.end_offset, log.is_doubtful) == (30, False)

@@ -59,23 +59,50 @@ async def withdraw_lost(
     """Leaves the ISRs of replicas that have lost records; returns how many."""
 
     def changes_for(image: Image) -> list[partition_updates.PartitionUpdate]:
-        changes = []
-        for name, index in lost:
-            topic = image.topics.get(name)
-            if topic is not None and index < len(topic.partitions):
-                decide = functools.partial(
-                    _without_lost,
-                    node_id=node_id,
-                    brokers=image.brokers,
-                    rules=leader_elections.rules_of(topic, configs),
-                )
-                changes.append(partition_updates.PartitionUpdate(topic, index, decide))
-        return changes
+        return _losses(image, configs, node_id, lost, may_be_last=True)
 
     changed = await _apply_all(store, changes_for)
     if changed:
         log.warning("%d replicas here are lost: they cannot lead until copied anew", changed)
     return changed
+
+
+async def withdraw_doubtful(
+    store: Store, configs: BrokerConfigs, node_id: int, doubtful: Collection[tuple[str, int]]
+) -> int:
+    """Leaves the ISRs of replicas that may have lost records, where another member is left that
+    may lead instead; returns how many."""
+
+    def changes_for(image: Image) -> list[partition_updates.PartitionUpdate]:
+        return _losses(image, configs, node_id, doubtful, may_be_last=False)
+
+    changed = await _apply_all(store, changes_for)
+    if changed:
+        log.warning("%d replicas here have a doubtful end: they are copied from others", changed)
+    return changed
+
+
+def _losses(
+    image: Image,
+    configs: BrokerConfigs,
+    node_id: int,
+    names: Collection[tuple[str, int]],
+    *,
+    may_be_last: bool,
+) -> list[partition_updates.PartitionUpdate]:
+    changes = []
+    for name, index in names:
+        topic = image.topics.get(name)
+        if topic is not None and index < len(topic.partitions):
+            decide = functools.partial(
+                _without_lost,
+                node_id=node_id,
+                brokers=image.brokers,
+                rules=leader_elections.rules_of(topic, configs),
+                may_be_last=may_be_last,
+            )
+            changes.append(partition_updates.PartitionUpdate(topic, index, decide))
+    return changes
 
 
 def _after_unclean_restart(
@@ -97,8 +124,12 @@ def _without_lost(
     node_id: int,
     brokers: leader_elections.Brokers,
     rules: leader_elections.Rules,
+    may_be_last: bool,
 ) -> PartitionRecord | None:
     if not leader_elections.must_leave(record, node_id):
+        return None
+    others = [node for node in record.isr + record.elr if node != node_id]
+    if not others and not may_be_last:
         return None
     return leader_elections.without(record, node_id, brokers, rules)
 

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.base.ids import TopicId, show_topic_id
 from penstock.base.ports import Put
@@ -92,3 +93,18 @@ async def test_lost_replica_is_withdrawn_where_another_exists(loop: SimLoop) -> 
     assert second == initial_record((2, 1, 3)), "it is whole"
     assert await states(store, "own") == [initial_record((1,))], "no other replica has it"
     assert await unclean_restart.withdraw_lost(store, BrokerConfigs(), 1, lost) == 0
+
+
+@run_with(run)
+async def test_doubtful_replicas_leave_unless_they_are_the_last(loop: SimLoop) -> None:
+    store = SimStore(SimEtcd(loop.seed))
+    alone = replace(initial_record((1, 2, 3)), isr=(1,), elr=())
+    eligible = replace(initial_record((1, 2, 3)), isr=(1,), elr=(2,))
+    await create(store, "own", initial_record((1,)))
+    await create(store, "shared", initial_record((1, 2, 3)), alone, eligible)
+    doubtful = [("own", 0), ("shared", 0), ("shared", 1), ("shared", 2), ("gone", 0)]
+    assert await unclean_restart.withdraw_doubtful(store, BrokerConfigs(), 1, doubtful) == 2
+    first, second, third = await states(store, "shared")
+    assert (first.isr, second, third.isr) == ((2, 3), alone, ())
+    assert third.elr == (2,)
+    assert await states(store, "own") == [initial_record((1,))]
