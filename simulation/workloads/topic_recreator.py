@@ -56,6 +56,8 @@ class Recreator:
         self.checker = OffsetTopicIdChecker(world)
         self.topic_id: TopicId = NO_TOPIC_ID
         self.is_calm = False
+        self._has_open_deletion = False
+        """True once a deletion was not answered: it may still be executed, on a later topic."""
         self._admin = Admin(self.client.cluster)
         self._identities = IdentityChecker(world)
         self._instances = itertools.count(1)
@@ -120,11 +122,13 @@ class Recreator:
         return None if known is None else self.world.cluster.hosts.get(known)
 
     async def _delete(self) -> bool:
+        was_open, self._has_open_deletion = self._has_open_deletion, True
         try:
             await self._admin.delete_topic(NAME)
         except Refused as refused:
             if refused.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return False
+        self._has_open_deletion = was_open
         return True
 
     async def _create(self) -> None:
@@ -226,7 +230,11 @@ class Recreator:
             return False
         row = group.topics[0].partitions[0]
         if row.error_code:
-            self.world.reached(f"OffsetFetch {ErrorCode(row.error_code).name}")
+            missing = ErrorCode(row.error_code)
+            self.world.reached(f"OffsetFetch {missing.name}")
+            is_gone = missing is ErrorCode.UNKNOWN_TOPIC_ID and self._has_open_deletion
+            if self.is_calm and is_gone:
+                await self._create()
             return False
         self.checker.read(topic_id, row.committed_offset)
         return True
