@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 
 from penstock.base.errors import Corrupt, PeerError, Refused
 from penstock.cluster.metadata.store_keys import AccessKeyRecord, UserRecord
-from penstock.gateway.core.messages import Receipts
+from penstock.gateway.core.receipts import Receipts
 from penstock.gateway.http.forwarded import ForwardedFor, read_networks
 from penstock.gateway.http.request_io import parse_json
 from penstock.gateway.registry.request import ModeBody, SchemaBody, read_body, read_config

@@ -9,7 +9,7 @@ import pytest
 from penstock.base.ids import NO_TOPIC_ID, TopicId, parse_topic_id, show_topic_id
 from penstock.cluster.metadata.image import entity_at, path_of
 from penstock.cluster.storage.log_directories import directory_of
-from penstock.gateway.core.messages import MEMBER_BYTES, Receipt, Receipts, new_member
+from penstock.gateway.core.receipts import MEMBER_BYTES, Receipt, Receipts, new_member
 from penstock.gateway.sqs.message_attributes import AttributeValue, attributes_of, headers_of
 from penstock.gateway.sqs.requests import page
 from penstock.gateway.sqs.send import new_message_id

@@ -39,11 +39,11 @@ from penstock.cluster.replication.partition import (
 from penstock.cluster.storage.log_directories import (
     LogDirectories,
     Opening,
-    OrphanCleanup,
     directory_of,
     listed,
     report_offline,
 )
+from penstock.cluster.storage.orphan_cleanup import OrphanCleanup
 from penstock.cluster.storage.write_pressure import WritePressure
 from penstock.log.flusher import Flusher
 from penstock.log.log import CleanState, Log

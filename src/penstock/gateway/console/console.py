@@ -22,10 +22,10 @@ from penstock.broker.api.context import Context
 from penstock.gateway.console.live_tails import LiveTails
 from penstock.gateway.console.message_pages import Browser
 from penstock.gateway.console.message_search import Searches
-from penstock.gateway.console.middleware import Sessions
 from penstock.gateway.console.payload_decoding import Decoder
 from penstock.gateway.console.redrives import Redrives
 from penstock.gateway.console.sampler import SELF, Sampler
+from penstock.gateway.console.sessions import Sessions
 from penstock.gateway.console.visibility import Views
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.permissions import Principal

@@ -30,6 +30,7 @@ from penstock.coordinator.queues.settle import SettleAction, SettleCommand
 from penstock.coordinator.runtime.steady_clock import SteadyTime
 from penstock.gateway.core.background_jobs import BackgroundJobs
 from penstock.gateway.core.dead_letters import DeadLetterAdmin
+from penstock.gateway.core.fanouts import Fanouts
 from penstock.gateway.core.groups import (
     Groups,
     GroupScaling,
@@ -41,17 +42,15 @@ from penstock.gateway.core.log_reader import GatewayLogReader
 from penstock.gateway.core.messages import (
     DELAY_MS_MAX,
     HANDED_BYTES_MAX,
-    MEMBER_BYTES,
     OutgoingMessage,
     Placed,
-    Receipts,
     ReceivedMessage,
-    new_member,
     size_of,
 )
 from penstock.gateway.core.permissions import Principal, require_group, require_topic
-from penstock.gateway.core.publish import Fanouts, Publisher
+from penstock.gateway.core.publish import Publisher
 from penstock.gateway.core.queues import Queues
+from penstock.gateway.core.receipts import MEMBER_BYTES, Receipts, new_member
 from penstock.gateway.core.topics import Configs, TopicAdmin
 from penstock.gateway.core.tracing import NO_ANSWER, GatewayTracing
 from penstock.security.quotas import QuotaKind

@@ -9,26 +9,19 @@ are committed. Batches for partitions that this node leads take the path of ever
 A batch is retried only if its leader certainly did not write it (it is not the leader any more, or
 not yet), for as long as an election takes. Other failed batches may have been written; a dedup id
 makes it safe for clients to retry them.
-
-Topics that fan out to queues, with their subscriptions: one record each in the metadata store.
-Subscriptions are as durable as the cluster itself; each change is one compare-and-swap. `sns`
-gives the attributes of such a topic their meaning.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
-from penstock.base.ports import Delete, Put, StoreEntry
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation
 from penstock.client.errors import Unreachable, code_of
 from penstock.client.producer.partitioner import partition_for_key
 from penstock.cluster.configs.effective_configs import resolve_topic
-from penstock.cluster.metadata import compare_and_swap, store_keys
 from penstock.cluster.metadata.image import TopicImage
-from penstock.cluster.metadata.store_keys import FanoutRecord
 from penstock.coordinator.runtime.internal_producer import InternalProducer, request_of
 from penstock.gateway.core.in_process_calls import InProcessCalls
 from penstock.gateway.core.messages import (
@@ -42,43 +35,6 @@ from penstock.gateway.core.permissions import Principal, require_topic
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.wire.messages.produce import PartitionProduceResponse, ProduceResponse
 from penstock.wire.records import BATCH_OVERHEAD, Record, encode
-
-Edit = Callable[[FanoutRecord | None], FanoutRecord | None]
-
-
-def size_of(record: FanoutRecord) -> int:
-    """Size of a topic's record in the metadata store, in bytes."""
-    return len(store_keys.encode(record))
-
-
-class Fanouts:
-    """Fan-out topics of the cluster."""
-
-    def __init__(self, ctx: Context) -> None:
-        self._ctx = ctx
-
-    @property
-    def all(self) -> Mapping[str, FanoutRecord]:
-        return self._ctx.image.fanouts
-
-    async def change(self, name: str, edit: Edit) -> None:
-        """Changes a topic's record to what `edit` returns; None stands for no record.
-
-        `edit` may be called more than once, and may raise to refuse.
-        """
-        key = store_keys.FANOUTS + name
-
-        def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
-            entry = entries[0]
-            present = None if entry is None else store_keys.decode(FanoutRecord, entry.value)
-            wanted = edit(present)
-            if wanted is None:
-                return [] if entry is None else [Delete(key)]
-            value = store_keys.encode(wanted)
-            return [] if entry is not None and value == entry.value else [Put(key, value)]
-
-        await self._ctx.reached(await compare_and_swap.swap(self._ctx.admin.store, [key], decide))
-
 
 MESSAGES_MAX = 10_000
 TIMEOUT_MS = 30_000

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from penstock.broker.api.route_row import Operation
 from penstock.gateway.core.cluster_types import FanoutRecord
+from penstock.gateway.core.fanouts import size_of
 from penstock.gateway.core.permissions import require_topic
-from penstock.gateway.core.publish import size_of
 from penstock.gateway.sns import requests
 from penstock.gateway.sqs.call import Answer, AwsCall
 from penstock.gateway.sqs.errors import Fault

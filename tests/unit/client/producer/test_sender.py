@@ -9,7 +9,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.client.errors import ConnectionLost, DeliveryTimeout
 from penstock.client.metadata import TopicPartition
 from penstock.client.producer.batch import Acked, Batch, ProducerIdentity, Sent, record_bytes
-from penstock.client.producer.sender import PartitionQueue
+from penstock.client.producer.partition_queue import PartitionQueue
 from penstock.wire.records import Record
 from tests.run_with import in_new_loop, run_with
 

@@ -9,7 +9,8 @@ from penstock.cluster.controller.placement import initial_record
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image, load
 from penstock.cluster.metadata.store_keys import DeletedRecord, PartitionRecord, TopicRecord
-from penstock.cluster.storage.log_directories import LogDirectories, OrphanCleanup, directory_of
+from penstock.cluster.storage.log_directories import LogDirectories, directory_of
+from penstock.cluster.storage.orphan_cleanup import OrphanCleanup
 from simulation.clock import SimClock
 from simulation.disk import Fault, SimDisk
 from simulation.loop import SimLoop, run

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from penstock.gateway.console.middleware import (
-    CONTENT_SECURITY_POLICY,
+from penstock.gateway.console.middleware import CONTENT_SECURITY_POLICY
+from penstock.gateway.console.sessions import (
     EACH_MAX,
     IDLE_SECONDS,
     SESSION_SECONDS,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.gateway.core.messages import MEMBER_BYTES, Receipt, Receipts, new_member
+from penstock.gateway.core.receipts import MEMBER_BYTES, Receipt, Receipts, new_member
 from penstock.state.queues.state_shard import QueueKey
 
 RECEIPTS = Receipts("a cluster")

@@ -9,8 +9,9 @@ from starlette.responses import Response
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.gateway.console.console import Console, ConsoleRow
-from penstock.gateway.console.middleware import ROOT, SESSION, SESSION_SECONDS, ConsoleSession
+from penstock.gateway.console.middleware import ROOT, SESSION
 from penstock.gateway.console.routes.audit import TOPIC as AUDIT_TOPIC
+from penstock.gateway.console.sessions import SESSION_SECONDS, ConsoleSession
 from penstock.gateway.console.visibility import Visibility, visibility_of
 from penstock.gateway.http.authentication import note_failure
 from penstock.gateway.http.request_io import (

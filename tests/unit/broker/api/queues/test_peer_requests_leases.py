@@ -8,7 +8,7 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicId
 from penstock.broker.api.queues.peer_requests import settle_leases, take_from_queues
 from penstock.broker.api.route_row import Operation, ResourceType
-from penstock.coordinator.queues.router import asked_by
+from penstock.coordinator.queues.queue_rpc import asked_by
 from penstock.coordinator.queues.settle import SettleAction
 from penstock.wire.messages.internal.queues import (
     LeaseRuling,
