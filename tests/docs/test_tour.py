@@ -33,7 +33,7 @@ def test_pictures_of_terminals_load_nothing_from_elsewhere() -> None:
 
 
 def _text(picture: Path) -> str:
-    """What a picture shows, without spaces and breaks of lines."""
+    """Text of a picture, without spaces and breaks of lines."""
     found = re.findall(
         r'<text [^>]*?x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>',
         picture.read_text(encoding="utf-8"),

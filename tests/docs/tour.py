@@ -43,7 +43,7 @@ class Run:
     alt: str
     commands: tuple[str, ...]
     expect: tuple[str, ...]
-    """What the output must hold; the commands are repeated until it does."""
+    """Text that the output must contain; the commands are repeated until it does."""
 
     repeat: bool = False
 
@@ -65,7 +65,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the command left running has printed by now."""
+    """Output so far of the command that was left running."""
 
     picture: str
     alt: str

@@ -227,7 +227,7 @@ def _transactions(visitor: Visitor) -> None:
 
 
 KEPT: Final[list[Producer]] = []
-"""Whose transactions stay open until the broker has stopped."""
+"""Producers whose transactions stay open until the broker has stopped."""
 
 
 def _queue(visitor: Visitor) -> dict[str, Any]:

@@ -15,7 +15,7 @@ OTHERS = tuple(
     f"penstock.{layer}."
     for layer in ("cli", "jobs", "observability", "pipelines", "spark", "testing")
 )
-"""Whose code talks of configs and does not obey them."""
+"""Modules that mention configs and do not obey them."""
 LETTERS_MIN = 8
 """Of a name that is put together: fewer could be part of any."""
 

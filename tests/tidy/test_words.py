@@ -146,7 +146,7 @@ def test_common_wording_is_accepted(line: str) -> None:
 def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
     found = [
         f"{show(path)}:{number}: {text.splitlines()[0][:80]}"
-        for path in files("src", "simulation")
+        for path in files(*FOLDERS)
         if path.suffix == ".py"
         for number, text in first_lines(parse(path))
         if NOT_A_NOUN.match(text)

@@ -1,4 +1,4 @@
-"""Which records the controller examines, and how rarely."""
+"""Records that the controller examines, and how rarely."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""Whom a node reaches: what it counts, what it says in the store, and what both sides come to."""
+"""Reachability of a node: its counts, its report in the store, and the conclusion of both sides."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
