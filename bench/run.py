@@ -124,9 +124,9 @@ class Run:
             if "traffic" in self.parts:
                 self.measure_traffic(up)
             if "requests" in self.parts:
-                self.in_turns(up, "requests", lambda p: measures.requests(p, self.sizes))
+                self.in_steps(up, "requests", lambda p: measures.requests(p, self.sizes))
             if "groups" in self.parts:
-                self.in_turns(up, "groups", lambda p: coordination.groups(p, self.sizes))
+                self.in_steps(up, "groups", lambda p: coordination.groups(p, self.sizes))
             if "txns" in self.parts:
                 self.measure_txns(up)
             if "latency" in self.parts:
@@ -143,7 +143,7 @@ class Run:
                 ) -> measures.Figures:
                     return measures.traffic(process, size, partitions, self.sizes)
 
-                self.in_turns(up, f"traffic {size} B, {partitions} partition(s)", measure)
+                self.in_steps(up, f"traffic {size} B, {partitions} partition(s)", measure)
 
     def measure_txns(self, up: dict[str, Process]) -> None:
         for size in SIZES:
@@ -151,7 +151,7 @@ class Run:
             def measure(process: Process, size: int = size) -> measures.Figures:
                 return coordination.txns(process, size, self.sizes)
 
-            self.in_turns(up, f"transactions {size} B", measure)
+            self.in_steps(up, f"transactions {size} B", measure)
 
     def measure_replicated(self) -> None:
         """Measures three nodes of each side, both running; the side not measured is idle."""
@@ -183,7 +183,7 @@ class Run:
         with tls.running(found, self.data) as up:
             for process in up.values():
                 tls.traffic(process, certificate, self.sizes.warming())
-            self.in_turns(up, "TLS", lambda p: tls.traffic(p, certificate, self.sizes))
+            self.in_steps(up, "TLS", lambda p: tls.traffic(p, certificate, self.sizes))
 
     def measure_encryption(self) -> None:
         with encryption.running(self.data) as process:
@@ -195,7 +195,7 @@ class Run:
 
                 self.step(report.OWN, "encryption", measure)
 
-    def in_turns(
+    def in_steps(
         self, up: dict[str, Process], what: str, measure: Callable[[Process], measures.Figures]
     ) -> None:
         for _ in range(self.results.rounds):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-LOOK_S = 0.005
+POLL_S = 0.005
 STOPPED_S = 10.0
 """Limit after SIGSTOP, on a busy machine."""
 
@@ -73,7 +73,7 @@ class LoggedProcess:
                 self.kill()
                 slow = f"no {words.pattern!r} within {timeout_s:g} s"
                 raise ProcessSlow(f"{slow}:\n{self.all_logs()}")
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
     def send(self, number: signal.Signals) -> None:
         """SIGSTOP, SIGCONT, or anything else."""
@@ -90,7 +90,7 @@ class LoggedProcess:
         while self.running and any(state not in "Tt" for state in _states(tasks)):
             if time.monotonic() > deadline:
                 raise ProcessSlow(f"it did not heed SIGSTOP within {STOPPED_S:g} s")
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
     def wait(self, timeout_s: float = 60.0) -> int:
         assert self._process is not None

@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from docs import gen
-from penstock.base.fair_turns import FairTurns
+from penstock.base.fair_scheduler import FairScheduler
 from penstock.base.metrics import Catalogue
 from penstock.broker.api.metrics import Metrics
 from penstock.broker.api.routes import ROUTES
@@ -68,7 +68,9 @@ def test_every_command_and_option_has_help() -> None:
 def test_every_served_route_is_documented() -> None:
     """Asked of the application itself, so that no route comes in by another way."""
     page = gen.http_page()
-    ctx: Any = SimpleNamespace(metrics=Metrics(), metadata=SimpleNamespace(turns=FairTurns()))
+    ctx: Any = SimpleNamespace(
+        metrics=Metrics(), metadata=SimpleNamespace(scheduler=FairScheduler())
+    )
     gateway: Any = SimpleNamespace(ctx=ctx)
     # Without its SQS and SNS endpoints, which are in front of the application and have one route.
     app = build_app(HttpState("1", 1, "c", "k", Catalogue(), lambda: None, lambda: None, gateway))

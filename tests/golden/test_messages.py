@@ -27,7 +27,15 @@ from penstock.coordinator import audit_log, registry
 from penstock.coordinator.queues import state_store
 from penstock.coordinator.runtime import internal_topics
 from penstock.gateway.core.messages import OutgoingMessage, record_of
-from penstock.security.audit_entries import DENIED, DONE, ENTRY, FAILED, AuditEntry, Deed, Trail
+from penstock.security.audit_entries import (
+    DENIED,
+    DONE,
+    ENTRY,
+    FAILED,
+    AuditedCall,
+    AuditEntry,
+    Trail,
+)
 from penstock.state.queues import dead_letter_format
 from penstock.state.queues.delivery import DeadLetter
 from penstock.state.queues.delivery_state import DeliveryFailure
@@ -194,8 +202,10 @@ def _audit() -> Iterator[Sample]:
     for size, entry in (("full", full(AuditEntry)), ("minimal", minimal(AuditEntry))):
         yield Sample(f"audit entry, {size}", msgspec.json.encode(entry), entry, ENTRY.decode)
     trail = Trail(7)
-    trail.note(Deed("kafka", "User:ann", "1.2.3.4", "CreateTopics", DONE, ("topic:a",)), NOW_MS)
-    trail.note(Deed("http", "User:ann", "1.2.3.4", "GET /", DENIED, codes=("403",)), NOW_MS)
+    trail.note(
+        AuditedCall("kafka", "User:ann", "1.2.3.4", "CreateTopics", DONE, ("topic:a",)), NOW_MS
+    )
+    trail.note(AuditedCall("http", "User:ann", "1.2.3.4", "GET /", DENIED, codes=("403",)), NOW_MS)
     trail.lost = 3
     for number, entry in enumerate(trail.take(10, NOW_MS)):
         yield Sample(f"audit entry that was told, {number}", msgspec.json.encode(entry))

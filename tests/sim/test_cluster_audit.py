@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from penstock.coordinator.audit_log import AUDIT
 from penstock.log.log import Log
-from penstock.security.audit_entries import DENIED, DONE, ENTRY, AuditEntry, Deed
+from penstock.security.audit_entries import DENIED, DONE, ENTRY, AuditedCall, AuditEntry
 from penstock.wire.records import batches, decode
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop, run
@@ -36,7 +36,7 @@ def play(scene: Callable[[SimCluster], Awaitable[None]]) -> None:
 def tell(cluster: SimCluster, node_id: int, action: str, outcome: str = DONE) -> None:
     node = cluster.hosts[node_id].node
     assert node is not None
-    node.audit.tell(Deed("kafka", "User:ann", "10.0.0.1", action, outcome))
+    node.audit.tell(AuditedCall("kafka", "User:ann", "10.0.0.1", action, outcome))
 
 
 def leader_log(cluster: SimCluster) -> Log | None:

@@ -83,7 +83,7 @@ def test_hand_written_doublings_are_recognized() -> None:
     """
     right = """
         capacity = min(capacity * 2, bytes_max)
-        deadline_s = time() + session_ms / 1000 + 2 * LOOK_SECONDS
+        deadline_s = time() + session_ms / 1000 + 2 * POLL_SECONDS
         await sleep(uniform(0, 2 * pause_s))
         rows = min(2**31 - 1, count * 2)
         left_s = min(pause_s, deadline_s - now_s)

@@ -41,7 +41,7 @@ LATE_MS = 60_000
 """A slot that is later than this was missed, for `missed="skip"`."""
 SCHEDULED_AT = "penstock-scheduled-at"
 GROUP_PREFIX = "penstock-schedule."
-LOOK_S = 30.0
+POLL_S = 30.0
 """Longest sleep: the wall clock may be set meanwhile."""
 REFRESH_MS = 86_400_000
 """The record is written again after this time: brokers drop offsets of idle groups after days."""
@@ -213,7 +213,7 @@ class ScheduleRunner:
             pause_s += self._random.uniform(
                 *_STEP_BACK_S
             )  # Another worker may be about to publish.
-        await self._wait(min(pause_s, LOOK_S))
+        await self._wait(min(pause_s, POLL_S))
 
     async def _wait(self, seconds: float) -> None:
         try:

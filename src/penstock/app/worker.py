@@ -78,7 +78,7 @@ _CRON_OPTIONS = (
     "timeout",
     "then",
 )
-_LOOK_S = 0.25
+_POLL_S = 0.25
 _SILENT_S = 1.0
 """Silence of all brokers, in seconds, after which the worker says that they are unreachable."""
 _LIMIT = "share.delivery.count.limit"
@@ -474,7 +474,7 @@ class Worker:
         brokers = default_brokers(self.brokers)
         gone_at: float | None = None
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
             silent_s = min(runner.reader.silent_s() for runner in self._runners)
             if gone_at is None and silent_s >= _SILENT_S:
                 gone_at = loop.time() - silent_s

@@ -23,7 +23,7 @@ REST_SECONDS = 0.001
 RUNNING_MAX = 4
 
 
-class FairTurns:
+class FairScheduler:
     """Scheduler of the long-running work of one node."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class FairTurns:
         return found[0] if found is not None else await self.run(holder, steps)
 
     async def run(self, holder: str, steps: Steps[T]) -> T:
-        """Returns the generator's result after taking turns with other work."""
+        """Returns the generator's result in turn with other work."""
         await self._enter(holder)
         try:
             while True:
@@ -67,20 +67,20 @@ class FairTurns:
             raise
 
     def _forget(self, holder: str, turn: "asyncio.Future[None]") -> None:
-        turns = self._waiting.get(holder)
-        if turns is not None and turn in turns:
-            turns.remove(turn)
-            if not turns:
+        queue = self._waiting.get(holder)
+        if queue is not None and turn in queue:
+            queue.remove(turn)
+            if not queue:
                 del self._waiting[holder]
 
     def _leave(self) -> None:
         """Starts the next queued work, or frees the slot."""
         while self._waiting:
-            holder, turns = next(iter(self._waiting.items()))
+            holder, queue = next(iter(self._waiting.items()))
             del self._waiting[holder]
-            turn = turns.popleft()
-            if turns:
-                self._waiting[holder] = turns
+            turn = queue.popleft()
+            if queue:
+                self._waiting[holder] = queue
             if not turn.done():  # Its task may have been cancelled, and not have run since.
                 turn.set_result(None)
                 return

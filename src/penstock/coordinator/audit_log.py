@@ -23,7 +23,7 @@ from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.coordinator.runtime.internal_producer import InternalProducer
 from penstock.coordinator.runtime.internal_topics import InternalTopic, InternalTopics
 from penstock.coordinator.runtime.shard_host import HostContext
-from penstock.security.audit_entries import AuditEntry, Deed, Trail
+from penstock.security.audit_entries import AuditedCall, AuditEntry, Trail
 from penstock.wire.messages.internal.admin import AppendAuditRequest, AppendAuditResponse
 from penstock.wire.records import Record, encode
 
@@ -66,10 +66,10 @@ class AuditLog:
         capacity."""
         return len(self._trail) + self._trail.lost
 
-    def tell(self, deed: Deed) -> None:
+    def tell(self, audited: AuditedCall) -> None:
         """Adds the entry of an action or a denial."""
         if self.is_on:
-            self._trail.note(deed, self._around.time.now_ms())
+            self._trail.note(audited, self._around.time.now_ms())
             self._news.set()
 
     async def run(self) -> None:

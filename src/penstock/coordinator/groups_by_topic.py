@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import FairTurns, Steps, run_to_end
+from penstock.base.fair_scheduler import FairScheduler, Steps, run_to_end
 from penstock.base.ids import TopicId
 from penstock.base.state_machine import Decision, Machine, Token
 from penstock.client.errors import code_of
@@ -79,7 +79,7 @@ class Positions:
         self._around = around
         self._keeping = keeping
         self._groups = groups
-        self._turns = FairTurns()
+        self._scheduler = FairScheduler()
         """Of listings: they are long, and several callers may ask at once."""
 
     # -- here -------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class Positions:
                 except Refused:
                     continue  # It has moved: its new leader reports it, if there is one.
                 heard.append(index)
-        listing.positions = await self._turns.do(holder, _joined(found))
+        listing.positions = await self._scheduler.do(holder, _joined(found))
         if len(listing.positions) > ROWS_MAX:
             raise Refused(
                 ErrorCode.INVALID_REQUEST, f"more than {ROWS_MAX} offsets to list: name topics"
@@ -196,7 +196,7 @@ class Positions:
                 raise Refused(code_of(response.error_code), response.error_message)
         except PEER_ERRORS as error:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
-        listing = await self._turns.do(holder, _listing_steps(response))
+        listing = await self._scheduler.do(holder, _listing_steps(response))
         listing.positions = [row for row in listing.positions if row.kind in kinds]
         return listing
 

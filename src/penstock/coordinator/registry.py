@@ -57,7 +57,7 @@ Mark = int | str
 """Id, or guid: a record's reference to its schema."""
 
 
-class _Vouched(msgspec.Struct):
+class _RegisteredMarks(msgspec.Struct):
     ids: list[int]
     guids: list[str]
 
@@ -95,8 +95,8 @@ class KnownMarks:
                 tuple(mark for mark in asked if isinstance(mark, str)),
             )
         )
-        vouched = msgspec.json.decode(answer, type=_Vouched)
-        known: set[Mark] = {*vouched.ids, *vouched.guids}
+        registered = msgspec.json.decode(answer, type=_RegisteredMarks)
+        known: set[Mark] = {*registered.ids, *registered.guids}
         self._evict(len(known))
         for mark in asked:
             if mark in known:

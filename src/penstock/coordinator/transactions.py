@@ -266,7 +266,7 @@ class TxnCoordinator:
             return dict.fromkeys(places, refusal)
         return found
 
-    def vouches(
+    def is_verified(
         self, transactional_id: str, producer: ProducerEpoch, places: Sequence[Partition]
     ) -> bool:
         """True if the shard is here and confirms at once that all of these are in the transaction.

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from penstock.base.errors import Refused
-from penstock.base.fair_turns import FairTurns
+from penstock.base.fair_scheduler import FairScheduler
 from penstock.base.metrics import Catalogue
 from penstock.base.ports import Buffer
 from penstock.broker.api.large_replies import Listings
@@ -103,8 +103,10 @@ def build_app(state: HttpState) -> ASGIApp:
         "kafka": state.kafka_address,
     }
 
-    turns = state.gateway.ctx.metadata.turns if state.gateway is not None else FairTurns()
-    scrapes = Scrapes(state.catalogue, turns)
+    scheduler = (
+        state.gateway.ctx.metadata.scheduler if state.gateway is not None else FairScheduler()
+    )
+    scrapes = Scrapes(state.catalogue, scheduler)
 
     async def landing(request: Request) -> Response:
         if "text/html" in request.headers.get("accept", ""):
@@ -178,15 +180,15 @@ def build_app(state: HttpState) -> ASGIApp:
 class Scrapes:
     """Shares one rendering among concurrent scrapes; it is not cached any longer."""
 
-    def __init__(self, catalogue: Catalogue, turns: FairTurns) -> None:
+    def __init__(self, catalogue: Catalogue, scheduler: FairScheduler) -> None:
         self._catalogue = catalogue
-        self._turns = turns
+        self._scheduler = scheduler
         self._listings = Listings()
 
     async def scrape(self, holder: str, accept: str, *, with_names: bool) -> bytes:
         async def make() -> list[Buffer]:
             steps = render_steps(self._catalogue, accept, with_names=with_names)
-            return [await self._turns.do(holder, steps)]
+            return [await self._scheduler.do(holder, steps)]
 
         key = is_strict(accept), with_names
         [body] = await self._listings.get(object, key, make)

@@ -106,7 +106,7 @@ def web_of(node: "Node", cluster_id: str, kafka_address: str) -> tuple[HttpState
 
 HAND_OVER_SECONDS = 30.0
 """Maximum wait of a stopping node for other nodes to take over its partitions."""
-LOOK_SECONDS = 0.02
+POLL_SECONDS = 0.02
 
 
 async def hand_over(
@@ -128,7 +128,7 @@ async def hand_over(
                 "stopping while this node still leads partitions that other nodes could lead"
             )
             break
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 log = logging.getLogger("penstock.node")
@@ -168,7 +168,7 @@ class Node:
     registry: RegistryCoordinator
     audit: AuditLog
     security: NodeSecurity
-    front: KafkaListeners
+    kafka_listeners: KafkaListeners
 
     def __init__(self, config: NodeConfig, ports: Ports | None = None) -> None:
         self.config = config
@@ -260,7 +260,7 @@ class Node:
         self._watch("fetchers", self.fetchers.run())
         self.fetchers.follow()
         self._is_ready = True
-        return show_address(self.front.endpoints[0].host, port), self.http.url
+        return show_address(self.kafka_listeners.endpoints[0].host, port), self.http.url
 
     def _context(self) -> Context:
         """Returns the parts of the node that requests may use."""
@@ -270,7 +270,7 @@ class Node:
             configs=self.configs,
             partitions=self.partitions,
             watcher=self.watcher,
-            losses=RecentFailures(self.watcher),
+            failures=RecentFailures(self.watcher),
             membership=self.membership,
             store=self.store,
             clock=self.clock,
@@ -281,7 +281,7 @@ class Node:
             txns=self.txns,
             queues=self.queues,
             queue_admin=self.queue_admin,
-            queue_reach=QueueRouter(self.queues.around, self.queues),
+            queue_router=QueueRouter(self.queues.around, self.queues),
             positions=self.positions,
             registry=self.registry,
             audit=self.audit,
@@ -338,18 +338,20 @@ class Node:
         host = self.config.host
         http_port = self.config.http_port
         try:
-            self.front = KafkaListeners(self.ctx, self.configs, self.security)
+            self.kafka_listeners = KafkaListeners(self.ctx, self.configs, self.security)
             self._to_stop.push_async_callback(self._stop_front)
-            await self.front.open()
-            self.watcher.on_change(lambda before, after: self.front.follow())
+            await self.kafka_listeners.open()
+            self.watcher.on_change(lambda before, after: self.kafka_listeners.follow())
         except (InvalidConfig, CannotListen) as error:
             raise NodeFailed(str(error)) from error
-        self._watch("certificates", self.front.watch_certificates(self.workers))
-        port = self.front.port
+        self._watch("certificates", self.kafka_listeners.watch_certificates(self.workers))
+        port = self.kafka_listeners.port
         state, console = web_of(self, cluster_id, show_address(host, port))
         self._watch("console", console.run())
         try:
-            self.http: HttpServer = await start_http(host, http_port, state, self.front.open_http)
+            self.http: HttpServer = await start_http(
+                host, http_port, state, self.kafka_listeners.open_http
+            )
         except OSError as error:
             raise NodeFailed(cannot_listen(error, host, http_port, "--http-port")) from error
         self._to_stop.push_async_callback(self.http.stop)
@@ -365,9 +367,9 @@ class Node:
             self.store, self.watcher, self.membership, configs, self.random, self.peers.close_node
         )
         self.partitions.is_reachable = self.reach.is_reachable
-        report, losses = self.controller.evidence, self.ctx.metadata.losses
+        report, failures = self.controller.evidence, self.ctx.metadata.failures
         self.links = PeerLiveness(
-            node_id, report, losses, self.reach, self.random, *self.security.introduction
+            node_id, report, failures, self.reach, self.random, *self.security.introduction
         )
         self.isr = IsrMaintenance(
             node_id, self.store, self.watcher, self.partitions, configs, self.reach.unreachable
@@ -444,8 +446,8 @@ class Node:
 
     async def _register(self, directory_id: str) -> None:
         config = self.config
-        addresses = self.front.addresses()
-        host, port = addresses[self.front.endpoints[0].name]
+        addresses = self.kafka_listeners.addresses()
+        host, port = addresses[self.kafka_listeners.endpoints[0].name]
         record = store_keys.BrokerRecord(
             config.node_id,
             host,
@@ -527,7 +529,7 @@ class Node:
         self._is_hurried.set()
 
     async def _stop_front(self) -> None:
-        await self.front.stop(0.0 if self.failed.done() else DRAIN_SECONDS)
+        await self.kafka_listeners.stop(0.0 if self.failed.done() else DRAIN_SECONDS)
 
     async def _close_logs(self) -> None:
         if not self.failed.done():

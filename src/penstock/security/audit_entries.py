@@ -57,7 +57,7 @@ ENTRY: Final = msgspec.json.Decoder(AuditEntry)
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
+class AuditedCall:
     """An event as an endpoint reports it: an entry without time and node."""
 
     door: str
@@ -96,21 +96,21 @@ class Trail:
         """True if `take` must be called again later."""
         return bool(self._windows)
 
-    def note(self, deed: Deed, now_ms: int) -> None:
-        listed = deed.resources[:RESOURCES_MAX]
+    def note(self, audited: AuditedCall, now_ms: int) -> None:
+        listed = audited.resources[:RESOURCES_MAX]
         entry = AuditEntry(
             now_ms,
             self._node_id,
-            deed.door,
-            _short(deed.principal),
-            deed.peer,
-            _short(deed.action),
-            deed.outcome,
+            audited.door,
+            _short(audited.principal),
+            audited.peer,
+            _short(audited.action),
+            audited.outcome,
             tuple(map(_short, listed)),
-            len(deed.resources) - len(listed),
-            deed.codes,
+            len(audited.resources) - len(listed),
+            audited.codes,
         )
-        if deed.outcome == DENIED or deed.is_frequent:
+        if audited.outcome == DENIED or audited.is_frequent:
             self._note_frequent(entry, now_ms)
         else:
             self._add(entry)

@@ -39,7 +39,7 @@ def place_of(address: str) -> str:
     return found.packed[:NETWORK_BYTES].hex()
 
 
-class _Line(Generic[T]):
+class _AddressQueue(Generic[T]):
     """Checks waiting at one address, by user name."""
 
     __slots__ = ("count", "names")
@@ -70,14 +70,14 @@ class _Line(Generic[T]):
         return waiter
 
 
-class PasswordCheckTurns(Generic[T]):
+class PasswordCheckQueue(Generic[T]):
     """Scheduler that runs at most `at_once` checks at the same time, each of another address."""
 
     def __init__(self, at_once: int, waiting_max: int) -> None:
         self._at_once = at_once
         self._waiting_max = waiting_max
         # The next address is first.
-        self._lines: OrderedDict[str, _Line[T]] = OrderedDict()
+        self._queues: OrderedDict[str, _AddressQueue[T]] = OrderedDict()
         self._busy: dict[str, None] = {}
         # End times. Few, since each pause takes only a few times as long as the check.
         self._resting: dict[str, float] = {}
@@ -85,34 +85,34 @@ class PasswordCheckTurns(Generic[T]):
 
     def join(self, address: str, name: str, waiter: T) -> bool:
         """Queues a check; False if too many are waiting and it is refused."""
-        line = self._lines.get(address) or _Line()
-        if line.of(name) >= self._waiting_max - self.waiting - line.count:
+        queue = self._queues.get(address) or _AddressQueue()
+        if queue.of(name) >= self._waiting_max - self.waiting - queue.count:
             return False
-        self._lines[address] = line
-        line.add(name, waiter)
+        self._queues[address] = queue
+        queue.add(name, waiter)
         self.waiting += 1
         return True
 
     def leave(self, address: str, name: str, waiter: T) -> None:
         """Removes a check from the queue, if it still waits."""
-        line = self._lines.get(address)
-        if line is not None and waiter in line.names.get(name, ()):
-            line.remove(name, waiter)
-            self._left(address, line)
+        queue = self._queues.get(address)
+        if queue is not None and waiter in queue.names.get(name, ()):
+            queue.remove(name, waiter)
+            self._left(address, queue)
 
     def call(self, now_s: float) -> tuple[str, T] | None:
         """Starts the next check and returns its address and waiter; None if none may start now."""
         if len(self._busy) >= self._at_once:
             return None
-        for address in self._lines:
+        for address in self._queues:
             if address not in self._busy and self._resting.get(address, now_s) <= now_s:
                 break
         else:
             return None
-        line = self._lines[address]
-        waiter = line.take()
-        self._lines.move_to_end(address)
-        self._left(address, line)
+        queue = self._queues[address]
+        waiter = queue.take()
+        self._queues.move_to_end(address)
+        self._left(address, queue)
         self._resting.pop(address, None)
         self._busy[address] = None
         return address, waiter
@@ -122,8 +122,8 @@ class PasswordCheckTurns(Generic[T]):
         del self._busy[address]
         self._resting = {one: until for one, until in self._resting.items() if until > now_s}
         if wasted_s > 0:
-            line = self._lines.get(address)
-            patience_s = PATIENCE_S / (line.count if line is not None else 1)
+            queue = self._queues.get(address)
+            patience_s = PATIENCE_S / (queue.count if queue is not None else 1)
             self._resting[address] = now_s + min(REST_FACTOR * wasted_s, patience_s)
 
     def rested_at(self) -> float | None:
@@ -133,9 +133,9 @@ class PasswordCheckTurns(Generic[T]):
         """
         if len(self._busy) >= self._at_once:
             return None
-        return min((at for one, at in self._resting.items() if one in self._lines), default=None)
+        return min((at for one, at in self._resting.items() if one in self._queues), default=None)
 
-    def _left(self, address: str, line: _Line[T]) -> None:
+    def _left(self, address: str, queue: _AddressQueue[T]) -> None:
         self.waiting -= 1
-        if not line.count:
-            del self._lines[address]
+        if not queue.count:
+            del self._queues[address]

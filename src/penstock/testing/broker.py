@@ -61,7 +61,7 @@ DEFAULTS = {
 PATIENCE_S = 30.0
 """Real seconds that one call may take."""
 
-LOOK_S = 0.01
+POLL_S = 0.01
 
 T = TypeVar("T")
 
@@ -295,7 +295,7 @@ class Broker:
         while not (answer := check()):
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"still {answer!r} after {timeout_s:g} s")
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         return answer
 
     def _hands(self) -> Hand:

@@ -35,7 +35,7 @@ LINGER_S = 0.005
 """Seconds until a timer that `advance` waits for: clocks are read in whole milliseconds."""
 LINGERS_MAX = 4
 SETTLE_S_MAX = 0.1
-WORKERS_LOOK_S = 0.0002
+WORKERS_POLL_S = 0.0002
 PATIENCE_S = 60.0
 """Real seconds that an advance may take before it is called stuck."""
 
@@ -195,7 +195,7 @@ class VirtualClock:
             await asyncio.sleep(0)
             if any(one.unfinished for one in self.busy):
                 quiet = 0
-                await asyncio.sleep(WORKERS_LOOK_S)
+                await asyncio.sleep(WORKERS_POLL_S)
             elif loop.is_quiet and loop.next_timer() > loop.time():
                 quiet += 1
             else:

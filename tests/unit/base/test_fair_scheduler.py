@@ -4,7 +4,13 @@ import asyncio
 
 import pytest
 
-from penstock.base.fair_turns import PIECE_STEPS, REST_SECONDS, RUNNING_MAX, FairTurns, Steps
+from penstock.base.fair_scheduler import (
+    PIECE_STEPS,
+    REST_SECONDS,
+    RUNNING_MAX,
+    FairScheduler,
+    Steps,
+)
 from simulation.loop import SimLoop, run
 from tests.run_with import run_with
 
@@ -35,7 +41,7 @@ class Work:
 async def test_however_many_work_only_a_piece_is_done_before_a_rest(
     loop: SimLoop, *, works: int
 ) -> None:
-    turns, work = FairTurns(), Work()
+    turns, work = FairScheduler(), Work()
     tasks = [
         loop.create_task(turns.run(f"h{at % 7}", work.steps(f"w{at}", 1_050)))
         for at in range(works)
@@ -50,7 +56,7 @@ async def test_however_many_work_only_a_piece_is_done_before_a_rest(
 
 @run_with(run)
 async def test_holder_with_much_work_waits_behind_its_own(loop: SimLoop) -> None:
-    turns, work = FairTurns(), Work()
+    turns, work = FairScheduler(), Work()
     flood = [loop.create_task(turns.run("flood", work.steps(f"f{at}", 1_000))) for at in range(100)]
     await asyncio.sleep(0)
     assert await turns.run("other", work.steps("other", 1_000)) == "other"
@@ -62,7 +68,7 @@ async def test_holder_with_much_work_waits_behind_its_own(loop: SimLoop) -> None
 
 @run_with(run)
 async def test_work_that_is_given_up_leaves_its_place_to_the_next(loop: SimLoop) -> None:
-    turns, work = FairTurns(), Work()
+    turns, work = FairScheduler(), Work()
     tasks = [loop.create_task(turns.run("h", work.steps(f"w{at}", 500))) for at in range(20)]
     await asyncio.sleep(0.002)
     for task in tasks[:19]:
@@ -79,7 +85,7 @@ async def test_error_is_raised_and_frees_the_slot(loop: SimLoop) -> None:
         yield
         raise ValueError("no")
 
-    turns = FairTurns()
+    turns = FairScheduler()
     for _ in range(RUNNING_MAX + 1):
         with pytest.raises(ValueError, match="no"):
             await turns.run("h", steps())

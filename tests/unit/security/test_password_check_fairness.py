@@ -3,7 +3,7 @@
 from penstock.security.password_check_fairness import (
     PATIENCE_S,
     REST_FACTOR,
-    PasswordCheckTurns,
+    PasswordCheckQueue,
     place_of,
 )
 
@@ -11,11 +11,11 @@ HERE, THERE, ELSEWHERE = "192.0.2.1", "192.0.2.2", "192.0.2.3"
 CHECK_S = 0.004
 
 
-def turns(at_once: int = 1, waiting_max: int = 1_000) -> PasswordCheckTurns[str]:
-    return PasswordCheckTurns(at_once, waiting_max)
+def turns(at_once: int = 1, waiting_max: int = 1_000) -> PasswordCheckQueue[str]:
+    return PasswordCheckQueue(at_once, waiting_max)
 
 
-def called(queue: PasswordCheckTurns[str], count: int, now_s: float = 0.0) -> list[str]:
+def called(queue: PasswordCheckQueue[str], count: int, now_s: float = 0.0) -> list[str]:
     """Waiters in the order in which they are called, each with the right password."""
     found = []
     for _ in range(count):

@@ -15,7 +15,7 @@ from typing import Any, Final
 from penstock.base.errors import ErrorCode
 from penstock.broker.api.call import Call
 from penstock.security.acl_types import NODE_USER, ResourceType
-from penstock.security.audit_entries import DENIED, DONE, FAILED, Deed, named
+from penstock.security.audit_entries import DENIED, DONE, FAILED, AuditedCall, named
 from penstock.wire.schema import wire_of
 
 Resources = Callable[[Any], Iterable[str]]
@@ -184,7 +184,7 @@ def is_told(key: int, request: Any) -> bool:
     return key != 8 or (not request.member_id and request.generation_id_or_member_epoch < 0)
 
 
-def deed_of(call: Call, response: Any) -> Deed | None:
+def audited_call(call: Call, response: Any) -> AuditedCall | None:
     """Returns the audit entry of an answered call; None: it is not recorded."""
     key, asked = call.route.key, call.asked
     codes = set(codes_in(response))
@@ -194,7 +194,7 @@ def deed_of(call: Call, response: Any) -> Deed | None:
     outcome = DENIED if denials else FAILED if codes else DONE
     resources = ADMINISTRATIVE[key](asked) if asked is not None else call.denied or ()
     caller = call.caller
-    return Deed(
+    return AuditedCall(
         "kafka",
         caller.principal,
         caller.peer,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from penstock.base.fair_turns import Steps
+from penstock.base.fair_scheduler import Steps
 from penstock.base.ports import Buffer
 from penstock.broker.api.metrics import RouteMetrics
 from penstock.broker.api.route_row import Needs, Route

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, NotRequired, Protocol, TypedDict, TypeVar, Unpack
 
-from penstock.base.fair_turns import FairTurns
+from penstock.base.fair_scheduler import FairScheduler
 from penstock.base.ids import NodeId
 from penstock.base.ports import Disk, Random, Store, WallClock, Workers
 from penstock.broker.api.call import Call
@@ -42,7 +42,7 @@ from penstock.coordinator.registry import RegistryCoordinator
 from penstock.coordinator.transactions import TxnCoordinator
 from penstock.security.acl_types import WILDCARD
 
-LOOKS_MAX = 1
+INSPECTIONS_MAX = 1
 """Limits batches that are decompressed at the same time: other work needs a core, too."""
 
 
@@ -115,7 +115,9 @@ class ProduceContext(PartitionFamily):
     membership: ClusterMembership
     txns: TxnCoordinator
     registry: RegistryCoordinator
-    looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_MAX))
+    inspecting: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(INSPECTIONS_MAX)
+    )
     """Held while a batch of a producer is decompressed."""
 
 
@@ -154,8 +156,8 @@ class MetadataContext(PartitionFamily):
     random: Random
     workers: Workers
     membership: ClusterMembership
-    losses: RecentFailures
-    turns: FairTurns
+    failures: RecentFailures
+    scheduler: FairScheduler
     """Fair scheduling of building large responses, for Kafka and HTTP."""
     listings: Listings = field(default_factory=Listings)
 
@@ -168,12 +170,12 @@ class GroupContext(ApiFamily):
     random: Random
     metrics: Metrics
     membership: ClusterMembership
-    losses: RecentFailures
+    failures: RecentFailures
     groups: GroupCoordinator
     txns: TxnCoordinator
     queues: QueueCoordinator
     queue_admin: QueueAdmin
-    turns: FairTurns
+    scheduler: FairScheduler
 
 
 @dataclass(slots=True, kw_only=True)
@@ -185,7 +187,7 @@ class TransactionContext(PartitionFamily):
     groups: GroupCoordinator
     txns: TxnCoordinator
     producer_ids: ProducerIds
-    turns: FairTurns
+    scheduler: FairScheduler
 
 
 @dataclass(slots=True, kw_only=True)
@@ -209,7 +211,7 @@ class QueueContext(ApiFamily):
     groups: GroupCoordinator
     queues: QueueCoordinator
     queue_admin: QueueAdmin
-    queue_reach: QueueRouter
+    queue_router: QueueRouter
     positions: Positions
 
 
@@ -230,7 +232,7 @@ class AdminContext(PartitionFamily):
     random: Random
     workers: Workers
     metrics: Metrics
-    turns: FairTurns
+    scheduler: FairScheduler
     directory: DataDirectory
     encryption: LogEncryption | None
     """None: this node has no encryption key."""
@@ -246,7 +248,7 @@ class SecurityContext(PartitionFamily):
     random: Random
     audit: AuditLog
     failed_logins: FailedLogins
-    turns: FairTurns
+    scheduler: FairScheduler
 
 
 @dataclass(slots=True, kw_only=True)
@@ -350,7 +352,7 @@ class Parts(TypedDict):
     partitions: Partitions
     watcher: MetadataWatcher
     authorizer: AuthorizerPort
-    losses: RecentFailures
+    failures: RecentFailures
     membership: ClusterMembership
     store: Store
     clock: WallClock
@@ -361,7 +363,7 @@ class Parts(TypedDict):
     txns: TxnCoordinator
     queues: QueueCoordinator
     queue_admin: QueueAdmin
-    queue_reach: QueueRouter
+    queue_router: QueueRouter
     positions: Positions
     registry: RegistryCoordinator
     audit: AuditLog
@@ -384,7 +386,7 @@ def make_context(**parts: Unpack[Parts]) -> Context:
         "fetch_bytes_max": parts["configs"].integer("fetch.max.bytes"),
         "fetch_sessions": FetchSessions(),
         "replicas": ReplicaReads(ReplicaSessions()),
-        "turns": FairTurns(),
+        "scheduler": FairScheduler(),
         **parts,
     }
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 from penstock.base.errors import Refused
-from penstock.base.fair_turns import Steps, picked
+from penstock.base.fair_scheduler import Steps, picked
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import ApiFamily, GroupContext, QueueContext, TransactionContext
 from penstock.broker.api.route_row import Operation, ResourceType

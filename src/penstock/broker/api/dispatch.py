@@ -14,7 +14,12 @@ from typing import Any
 from penstock.base.errors import PeerError
 from penstock.base.ports import Buffer
 from penstock.broker.api.api_versions import API_VERSIONS_KEY, unsupported
-from penstock.broker.api.audit_rules import ADMINISTRATIVE, SASL_AUTHENTICATE, deed_of, is_told
+from penstock.broker.api.audit_rules import (
+    ADMINISTRATIVE,
+    SASL_AUTHENTICATE,
+    audited_call,
+    is_told,
+)
 from penstock.broker.api.call import Call, ClientConnection, Prepared
 from penstock.broker.api.context import Context
 from penstock.broker.api.quota import MeteredCall, timed
@@ -38,9 +43,9 @@ class Dispatcher:
     def encode(self, call: Call, response: Any) -> list[Buffer]:
         prepared = call.prepared
         if call.asked is not None or call.denied is not None or prepared.is_login:
-            deed = deed_of(call, response)
-            if deed is not None:
-                self._ctx.security.audit.tell(deed)
+            audited = audited_call(call, response)
+            if audited is not None:
+                self._ctx.security.audit.tell(audited)
         parts: list[Buffer] = []
         prepared.write(response, parts)
         return tagged_frame(call.correlation_id, parts, prepared.has_tags)

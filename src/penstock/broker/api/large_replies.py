@@ -2,7 +2,7 @@
 
 A handler's work is a generator that yields after each row. Its first step runs at once, so a small
 response is as fast as any other. A large one continues in the node's fair scheduling
-(`base.fair_turns`), where its reply is encoded, too.
+(`base.fair_scheduler`), where its reply is encoded, too.
 
 `Listings` caches encoded responses that many clients request and that change rarely: while the
 image does not change, the same request gets the same bytes.
@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
-from penstock.base.fair_turns import PIECE_STEPS, Steps, do_piece
+from penstock.base.fair_scheduler import PIECE_STEPS, Steps, do_piece
 from penstock.base.ports import Buffer
 from penstock.security.acl_types import ANONYMOUS
 
@@ -45,21 +45,21 @@ def holder_of(call: "Call") -> str:
     return call.caller.peer if call.principal == ANONYMOUS else call.principal
 
 
-def in_turns(ctx: "Answering", call: "Call", steps: Steps[T]) -> T | Awaitable[T]:
+def in_steps(ctx: "Answering", call: "Call", steps: Steps[T]) -> T | Awaitable[T]:
     """Returns the response at once if it is small, otherwise an awaitable of it."""
     found = do_piece(steps)
     return found[0] if found is not None else _go_on(ctx, call, steps)
 
 
 async def _go_on(ctx: "Answering", call: "Call", steps: Steps[T]) -> T:
-    return await ctx.turns.run(holder_of(call), _build(call, steps))
+    return await ctx.scheduler.run(holder_of(call), _build(call, steps))
 
 
 async def answered(ctx: "Answering", call: "Call", response: T, rows: int) -> T:
     """Encodes a finished response, in steps if it has many rows."""
     if rows <= PIECE_STEPS or call.prepared.write_steps is None:
         return response
-    give_written(call, await ctx.turns.run(holder_of(call), written(call, response)))
+    give_written(call, await ctx.scheduler.run(holder_of(call), written(call, response)))
     return response
 
 

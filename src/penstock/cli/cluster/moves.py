@@ -179,7 +179,7 @@ def _print_plan(plan: Plan, layout: Plan, copies: int, format: OutputFormat) -> 
         print(f"{len(plan)} partitions, {copies} replicas to copy")
 
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 HELD_BACK = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 BATCH = 1_000
@@ -235,7 +235,7 @@ async def finish(session: CommandSession, plan: Plan) -> None:
             progress.advance(left - now)
             left = now
             if left:
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
     layout = await read_layout(session)
     elsewhere = [str(place) for place in plan if layout.get(place) != plan[place]]
     if elsewhere:

@@ -245,7 +245,7 @@ def _parse(text: str) -> None:
 
 
 COMMIT_SECONDS = 1.0
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 HINT_SECONDS = 3.0
 """Time without a partition after which the command prints a hint."""
 
@@ -352,7 +352,7 @@ class GroupReading:
                         "waiting for one",
                         file=sys.stderr,
                     )
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
                 continue
             hint_s = float("inf")
             # No await between here and the flush: a partition revoked later was printed.

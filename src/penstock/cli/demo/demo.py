@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 READY = re.compile(r"^penstock ready kafka=(\S+) http=(\S+)", re.MULTILINE)
 START_SECONDS = 60.0
-LOOK_SECONDS = 5.0
-LOOK_SECONDS_TERMINAL = 1.0
+POLL_SECONDS = 5.0
+POLL_SECONDS_TERMINAL = 1.0
 STOP_SECONDS = 15.0
 ERASE_LINE = "\r\x1b[K"
 
@@ -148,7 +148,7 @@ async def _watch(shop: "Shop", *, once: bool, seconds: float) -> bool:
 
     loop = asyncio.get_running_loop()
     is_terminal = sys.stdout.isatty()
-    pause = 0.5 if once else LOOK_SECONDS_TERMINAL if is_terminal else LOOK_SECONDS
+    pause = 0.5 if once else POLL_SECONDS_TERMINAL if is_terminal else POLL_SECONDS
     deadline = loop.time() + seconds if seconds else float("inf")
     while loop.time() < deadline:
         await asyncio.sleep(pause)

@@ -94,7 +94,7 @@ def up(
     with quick_imports():
         from penstock.node.config import load
         from penstock.node.process import run
-        from penstock.node.security.secret_exposure import check_config_file, told_aloud
+        from penstock.node.security.secret_exposure import check_config_file, command_line_secrets
         from penstock.runtime.file_permissions import readers_of
 
     flags = {
@@ -107,7 +107,7 @@ def up(
     }
     loaded = load(config, flags, pairs)
     set_up(log_format, log_level, node=loaded.node_id)
-    warnings = told_aloud(pairs)
+    warnings = command_line_secrets(pairs)
     if config is not None:
         names = [name for name in loaded.overrides if name not in pairs]
         if loaded.etcd is not None and loaded.etcd.password:
@@ -132,7 +132,7 @@ def _up_cluster(
     from penstock.cli.server.local_cluster import ClusterPlan, LocalCluster
     from penstock.node.config import ALIASES, load
     from penstock.node.process import refuse_open_access
-    from penstock.node.security.secret_exposure import told_aloud
+    from penstock.node.security.secret_exposure import command_line_secrets
 
     flags = {"host": host, "kafka_port": kafka_port, "http_port": http_port}
     # Checked here, so that a mistake is reported once and not by every node.
@@ -141,7 +141,7 @@ def _up_cluster(
         if name in sets:
             raise UserError(f"{name} is for a single node; leave it out with --nodes {nodes}")
     refuse_open_access(checked)
-    _warn(told_aloud(sets))
+    _warn(command_line_secrets(sets))
     plan = ClusterPlan(
         Path(data or "./penstock-cluster"),
         nodes,

@@ -17,7 +17,7 @@ from penstock.cli.tools.worker import CHILD_VARIABLE
 from penstock.runtime.random import SystemRandom
 
 EARLY_S = 5.0
-LOOK_S = 0.5
+POLL_S = 0.5
 FILES_MAX = 10_000
 """Limits the watched files."""
 _SKIPPED = ("__pycache__", "node_modules", "site-packages", "build", "dist")
@@ -104,7 +104,7 @@ class _Processes:
         """Stops the children when a source file changes; `_keep` starts them again."""
         before = source_times(Path.cwd())
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
             now = source_times(Path.cwd())
             if now != before:
                 changed = sorted(

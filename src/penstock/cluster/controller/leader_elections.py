@@ -141,7 +141,7 @@ def adapt(
 def prefer(record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
     """Makes the preferred replica, the first one, the leader if it may lead and does not yet."""
     first = record.replicas[0]
-    if first == record.leader or first not in record.isr or not _is_willing(first, brokers):
+    if first == record.leader or first not in record.isr or not _is_electable(first, brokers):
         return None
     return _next(record, replace(record, leader=first))
 
@@ -262,11 +262,11 @@ def _elect(
 
 
 def _clean_leader(draft: PartitionRecord, brokers: Brokers) -> int | None:
-    """A leader with all committed records: willing before draining, ISR before ELR."""
+    """A leader with all committed records: those not draining first, ISR before ELR."""
     in_sync = [node for node in draft.replicas if node in draft.isr and node in brokers]
-    willing = [node for node in in_sync if _is_willing(node, brokers)]
+    electable = [node for node in in_sync if _is_electable(node, brokers)]
     eligible = [node for node in draft.replicas if node in draft.elr and node in brokers]
-    for candidates in (willing, in_sync, eligible):
+    for candidates in (electable, in_sync, eligible):
         if draft.leader in candidates:
             return draft.leader
         if candidates:
@@ -280,7 +280,7 @@ def _unclean_leader(draft: PartitionRecord, brokers: Brokers, rules: Rules) -> i
         return last[0]
     if not rules.unclean:
         return None
-    up = [node for node in draft.replicas if _is_willing(node, brokers)]
+    up = [node for node in draft.replicas if _is_electable(node, brokers)]
     # The last leader probably has the most records.
     return next((node for node in up if node in last), up[0] if up else None)
 
@@ -305,7 +305,7 @@ def _prefer_connected(
         node
         for part in (draft.isr, draft.elr)
         for node in draft.replicas
-        if node in part and _is_willing(node, brokers)
+        if node in part and _is_electable(node, brokers)
     ]
     ranks = {node: _leader_rank(node, draft, brokers, rules, broken_links) for node in candidates}
     if not candidates:
@@ -348,7 +348,7 @@ def majority(record: PartitionRecord) -> int:
     return (len(record.replicas) - len(record.adding)) // 2 + 1
 
 
-def _is_willing(node: int, brokers: Brokers) -> bool:
+def _is_electable(node: int, brokers: Brokers) -> bool:
     broker = brokers.get(node)
     return broker is not None and not broker.is_draining
 

@@ -62,7 +62,7 @@ class PeerLiveness:
         self,
         node_id: int,
         report: Report,
-        losses: RecentFailures,
+        failures: RecentFailures,
         probes: ProbeListener,
         random: Random,
         config: ConnectionConfig | None = None,
@@ -71,7 +71,7 @@ class PeerLiveness:
         """`config` and `authenticate` are for listeners that require authentication."""
         self._node_id = node_id
         self._report = report
-        self._losses = losses
+        self._failures = failures
         self._tasks: dict[int, tuple[BrokerRecord, asyncio.Task[None]]] = {}
         self._connected: dict[int, None] = {}
         self._random = random
@@ -135,7 +135,7 @@ class PeerLiveness:
                 await self._watch(record, connection)
             except Unreachable as unreachable:
                 if isinstance(unreachable.__cause__, ConnectionRefusedError):
-                    self._losses.record_failure(record.node_id)
+                    self._failures.record_failure(record.node_id)
                     self._report(record.node_id, record.epoch)
             except (ConnectionLost, RequestTimeout, PeerError, Refused, OSError):
                 pass  # Not evidence of death: only a refused connection is.
@@ -152,7 +152,7 @@ class PeerLiveness:
     async def _watch(self, record: BrokerRecord, connection: Connection) -> None:
         node_id = record.node_id
         self._connected[node_id] = None
-        self._losses.record_recovery(node_id)
+        self._failures.record_recovery(node_id)
         try:
             await self._probe(record, connection)
         except (ConnectionLost, RequestTimeout):
@@ -160,7 +160,7 @@ class PeerLiveness:
         finally:
             self._connected.pop(node_id, None)
             connection.close()
-        self._losses.record_failure(node_id)
+        self._failures.record_failure(node_id)
 
     async def _probe(self, record: BrokerRecord, connection: Connection) -> None:
         """Sends probes until the link ends, or an answer does not come."""

@@ -3,7 +3,7 @@
 A request that waits for records delays every reply behind it, so each has a connection of its own
 while it waits; idle connections are reused. Settling shares one connection to each node.
 
-Bounds: `LINES_MAX` requests wait at one node at a time, `IDLE_MAX` idle connections are kept.
+Bounds: `WAITING_MAX` requests wait at one node at a time, `IDLE_MAX` idle connections are kept.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ from penstock.wire.records import batches
 
 VERSION = 0
 CHANNEL = "queue-settling"
-LINES_MAX = 1_000
+WAITING_MAX = 1_000
 IDLE_MAX = 64
 RULINGS_MAX = 10_000
 GRACE_MS = 15_000
@@ -56,12 +56,12 @@ class QueueRpc:
         """Receives from another node, from queues of one group and topic; refuses all if it cannot
         be asked."""
         used = self._used.get(node_id, 0)
-        if used >= LINES_MAX:
+        if used >= WAITING_MAX:
             why = f"too many receives wait for node {node_id}: retry later"
             return _refused(keys, Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, why))
         self._used[node_id] = used + 1
         try:
-            connection = await self._line(node_id)
+            connection = await self._connection_to(node_id)
             response = await connection.call(
                 _take_request(keys, wanted),
                 TakeFromQueuesResponse,
@@ -84,7 +84,7 @@ class QueueRpc:
         taken.is_partial = response.is_partial
         return taken
 
-    async def _line(self, node_id: int) -> Connection:
+    async def _connection_to(self, node_id: int) -> Connection:
         idle = self._idle.get(node_id, [])
         while idle:
             connection = idle.pop()

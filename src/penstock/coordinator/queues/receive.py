@@ -30,7 +30,7 @@ TRANSIENT = (
 )
 """The queue cannot be opened for now: there are no records, and the client may retry."""
 CATCH_UP_SECONDS = 1.0
-LOOK_SECONDS = 0.002
+POLL_SECONDS = 0.002
 FENCED = (ErrorCode.FENCED_STATE_EPOCH, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -78,19 +78,19 @@ async def take(
     queues: QueueCoordinator,
     keys: Iterable[QueueKey],
     wanted: ReceiveRequest,
-    hurry: "asyncio.Future[None] | None" = None,
+    no_wait: "asyncio.Future[None] | None" = None,
     *,
     on_wait: Callable[[], None] = nothing,
     partial_waits: bool = True,
 ) -> Taken:
-    """Leases records to a member, as soon as there are any; those available once `hurry` is done.
+    """Leases records to a member, as soon as there are any; those available once `no_wait` is done.
 
     `on_wait` is called once, before the first wait. Without `partial_waits` it does not wait while
     some queue cannot be asked.
     """
     taking = _Taking(queues, wanted, on_wait, partial_waits)
-    if hurry is not None:
-        hurry.add_done_callback(taking.hurry)
+    if no_wait is not None:
+        no_wait.add_done_callback(taking.end_wait)
     return await taking.run(list(keys))
 
 
@@ -117,15 +117,15 @@ class _Taking:
         self._unreadable: dict[QueueKey, Refused] = {}
         """Queues that no node can serve before a repair: the wait is for the rest."""
         self._is_over = False
-        self._is_hurried = False
+        self._is_wait_over = False
         self._news = asyncio.Event()
 
-    def hurry(self, done: "asyncio.Future[None]") -> None:
+    def end_wait(self, done: "asyncio.Future[None]") -> None:
         self._wait_no_more()
 
     def _wait_no_more(self) -> None:
         """Ends the wait when the timer fires, which may be a little early by the loop's clock."""
-        self._is_hurried = True
+        self._is_wait_over = True
         self._news.set()
 
     # -- being handed records ----------------------------------------------------------------
@@ -266,7 +266,7 @@ class _Taking:
         self._on_wait()
         timer = asyncio.get_running_loop().call_at(deadline, self._wait_no_more)
         try:
-            while not (self._is_enough or self._taken.refused or self._is_hurried):
+            while not (self._is_enough or self._taken.refused or self._is_wait_over):
                 self._news.clear()
                 await self._news.wait()
                 if not self._is_enough:
@@ -282,7 +282,7 @@ class _Taking:
         while not (self._bytes or self._taken.refused or loop.time() >= deadline):
             if not any(queue.is_behind for queue in self._asked):
                 break
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     def _wait_on(self) -> None:
         """Waits again where it got records, but too few."""

@@ -21,7 +21,7 @@ from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.state.queues.state_shard import QueueKey
 
 AT_ONCE = 100
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 """Delay that collects changes of leaders, which come in groups."""
 RETRY_SECONDS = (2.0, 8.0)
 HOPELESS = (
@@ -30,7 +30,7 @@ HOPELESS = (
     ErrorCode.GROUP_ID_NOT_FOUND,
 )
 
-Reign: TypeAlias = tuple[int, int]
+Leadership: TypeAlias = tuple[int, int]
 """A leader and its epoch."""
 
 
@@ -41,7 +41,7 @@ class QueueWakeup:
         self._around = around
         self._keeping = keeping
         self._admin = admin
-        self._woken: dict[QueueKey, Reign] = {}
+        self._woken: dict[QueueKey, Leadership] = {}
         """Leader and epoch that were last asked, by queue."""
         self._retry = Retry(around.random, *RETRY_SECONDS)
         self._news = asyncio.Event()
@@ -56,7 +56,7 @@ class QueueWakeup:
         """Wakes queues until cancelled."""
         while True:
             await self._news.wait()
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             self._news.clear()
             due = self._due()
             told = [
@@ -68,36 +68,36 @@ class QueueWakeup:
             elif not self._news.is_set():
                 asyncio.get_running_loop().call_later(self._retry.next_s(), self._news.set)
 
-    def _due(self) -> list[tuple[QueueKey, Reign]]:
+    def _due(self) -> list[tuple[QueueKey, Leadership]]:
         """Returns queues of the shards here whose leader has not been asked."""
-        known: dict[QueueKey, Reign] = {}
+        known: dict[QueueKey, Leadership] = {}
         due = []
         for _, shard in self._keeping.host.active():
             for key in shard.queues():
-                reign = self._reign_of(key)
-                if reign is None:
+                leadership = self._leadership_of(key)
+                if leadership is None:
                     continue
-                if self._woken.get(key) == reign:
-                    known[key] = reign
+                if self._woken.get(key) == leadership:
+                    known[key] = leadership
                 else:
-                    due.append((key, reign))
+                    due.append((key, leadership))
         self._woken = known
         return due
 
-    def _reign_of(self, key: QueueKey) -> Reign | None:
+    def _leadership_of(self, key: QueueKey) -> Leadership | None:
         topic = self._around.watcher.image.topics_by_id.get(TopicId(key.topic_id))
         if topic is None or key.partition >= len(topic.partitions):
             return None
         record = topic.partitions[key.partition]
         return record.leader, record.leader_epoch
 
-    async def _wake(self, due: list[tuple[QueueKey, Reign]]) -> bool:
+    async def _wake(self, due: list[tuple[QueueKey, Leadership]]) -> bool:
         """Returns True if none of them must be asked again."""
         is_done = True
         told = await self._admin.wake([key for key, _ in due])
-        for (key, reign), answer in zip(due, told, strict=True):
+        for (key, leadership), answer in zip(due, told, strict=True):
             if not isinstance(answer, Refused) or answer.code in HOPELESS:
-                self._woken[key] = reign
+                self._woken[key] = leadership
             else:
                 is_done = False
         return is_done

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from penstock.base.cooperative_yield import CooperativeYield
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.fair_pool import FairPool
-from penstock.base.fair_turns import picked
+from penstock.base.fair_scheduler import picked
 from penstock.broker.api.context import Context
 from penstock.broker.api.quota import GatewayQuota
 from penstock.broker.api.route_row import Operation, ResourceType
@@ -140,8 +140,8 @@ class DeadLetterAdmin:
         def settled(row: GroupPosition) -> str | None:
             return row.topic if row.group == DEAD_LETTERS else None
 
-        turns = self._ctx.metadata.turns
-        names = set(await turns.do(principal.holder, picked(listing.positions, settled)))
+        scheduler = self._ctx.metadata.scheduler
+        names = set(await scheduler.do(principal.holder, picked(listing.positions, settled)))
         names |= {topic.name for topic in self.topics()}
         seen = [
             name

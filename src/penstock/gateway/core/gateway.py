@@ -158,7 +158,7 @@ class Gateway:
         self.fanouts = Fanouts(ctx)
         self.log = GatewayLogReader(ctx, self.topics, self.groups, self.leaders, self.quota)
         self._publisher = Publisher(ctx, self.handlers)
-        self._router = ctx.queue.queue_reach
+        self._router = ctx.queue.queue_router
         self._receipts = Receipts(ctx.image.cluster_id)
         self._prefetches: dict[str, Prefetch] = {}
         self._turn = 0

@@ -24,7 +24,7 @@ from itertools import chain
 from typing import NamedTuple, Protocol
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import picked
+from penstock.base.fair_scheduler import picked
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.admin.scaling import (
@@ -227,7 +227,7 @@ class Groups:
             return GroupSummary(row.group_id, row.group_type.lower() or "classic", row.group_state)
 
         rows = chain.from_iterable(answer.groups for answer in answers)
-        summaries = await ctx.metadata.turns.do(principal.holder, picked(rows, shown))
+        summaries = await ctx.metadata.scheduler.do(principal.holder, picked(rows, shown))
         found = {summary.group: summary for summary in summaries}
         return [found[name] for name in sorted(found)]
 

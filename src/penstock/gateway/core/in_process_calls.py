@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
-from penstock.base.fair_turns import REST_SECONDS
+from penstock.base.fair_scheduler import REST_SECONDS
 from penstock.base.ports import Buffer
 from penstock.base.retry import Retry
 from penstock.broker.api.call import NEVER, Call, Prepared

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import Steps, picked
+from penstock.base.fair_scheduler import Steps, picked
 from penstock.base.retry import Retry
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
@@ -95,7 +95,7 @@ class Queues:
             ) and may(self._ctx, principal, Operation.DESCRIBE, ResourceType.GROUP, name[1])
             return name if is_seen else None
 
-        return await self._ctx.metadata.turns.do(principal.holder, seen())
+        return await self._ctx.metadata.scheduler.do(principal.holder, seen())
 
     async def one(self, principal: Principal, topic: str, group: str) -> QueueStanding:
         """Returns a queue's counts; raises Refused if a leader does not answer."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import picked
+from penstock.base.fair_scheduler import picked
 from penstock.base.ids import NO_TOPIC_ID
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
@@ -143,7 +143,7 @@ class TopicAdmin:
             return topic if is_wanted and may(ctx, *right) else None
 
         items = sorted(ctx.image.topics.items())
-        return await ctx.metadata.turns.do(principal.holder, picked(items, seen))
+        return await ctx.metadata.scheduler.do(principal.holder, picked(items, seen))
 
     def one(self, principal: Principal, name: str) -> TopicImage:
         require_topic(self._ctx, principal, Operation.DESCRIBE, name)

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.http.problems import FORBIDDEN, UNAUTHORIZED
 from penstock.gateway.http.request_io import principal_of
-from penstock.security.audit_entries import DENIED, DONE, FAILED, Deed
+from penstock.security.audit_entries import DENIED, DONE, FAILED, AuditedCall
 from penstock.state.registry import requests
 
 ADMINISTRATIVE_ROUTES: Final = frozenset(
@@ -154,8 +154,10 @@ def audit_call(
 
 def audit_failed_login(gateway: Gateway, peer: str) -> None:
     """Audits a failed login."""
-    deed = Deed("http", "", peer, "Authenticate", DENIED, (), ("SASL_AUTHENTICATION_FAILED",))
-    gateway.ctx.security.audit.tell(deed)
+    audited = AuditedCall(
+        "http", "", peer, "Authenticate", DENIED, (), ("SASL_AUTHENTICATION_FAILED",)
+    )
+    gateway.ctx.security.audit.tell(audited)
 
 
 def _audit(
@@ -170,5 +172,7 @@ def _audit(
     who = principal_of(request)
     is_frequent = name in FREQUENT
     gateway.ctx.security.audit.tell(
-        Deed(kind, who.name, who.host, name, outcome, resources, codes, is_frequent=is_frequent)
+        AuditedCall(
+            kind, who.name, who.host, name, outcome, resources, codes, is_frequent=is_frequent
+        )
     )

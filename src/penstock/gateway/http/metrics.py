@@ -9,7 +9,7 @@ From one scrape to the next only numbers change, so the text before them is cach
 from collections.abc import Iterator
 from functools import lru_cache
 
-from penstock.base.fair_turns import Steps
+from penstock.base.fair_scheduler import Steps
 from penstock.base.metrics import Catalogue, Counter, Family, Histogram
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"

@@ -28,7 +28,7 @@ from starlette.routing import Route
 
 from penstock import __version__
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import picked
+from penstock.base.fair_scheduler import picked
 from penstock.broker.api.context import Context
 from penstock.broker.api.quota import Throttled
 from penstock.broker.api.route_row import Operation, ResourceType
@@ -167,7 +167,7 @@ async def filter_listing(
     def visible(row: Any) -> Any:
         return row if _may_describe(ctx, principal, call, row) else None
 
-    seen = await ctx.metadata.turns.do(principal.holder, picked(rows, visible))
+    seen = await ctx.metadata.scheduler.do(principal.holder, picked(rows, visible))
     if rows and not seen and isinstance(call, requests.ListPlaces):
         raise no_schema(call.id)
     return answer if len(seen) == len(rows) else msgspec.json.encode(seen)

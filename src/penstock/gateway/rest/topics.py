@@ -5,7 +5,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import Steps
+from penstock.base.fair_scheduler import Steps
 from penstock.base.ids import show_topic_id
 from penstock.gateway.core.cluster_types import TopicImage
 from penstock.gateway.core.gateway import Gateway
@@ -92,7 +92,7 @@ async def create_topic(gateway: Gateway, request: Request) -> Response:
     # The caller may lack the permission to describe the topic, which is known to be empty.
     nothing = dict.fromkeys(range(len(topic.partitions)), 0)
     shown = _shown(topic, OffsetBounds(nothing, nothing))
-    return json_answer(await gateway.ctx.metadata.turns.do(principal.holder, shown), CREATED)
+    return json_answer(await gateway.ctx.metadata.scheduler.do(principal.holder, shown), CREATED)
 
 
 async def describe_topic(gateway: Gateway, request: Request) -> Response:
@@ -103,7 +103,7 @@ async def describe_topic(gateway: Gateway, request: Request) -> Response:
 
 async def _described(gateway: Gateway, principal: Principal, topic: TopicImage) -> TopicAnswer:
     shown = _shown(topic, await gateway.topics.offsets(principal, topic))
-    return await gateway.ctx.metadata.turns.do(principal.holder, shown)
+    return await gateway.ctx.metadata.scheduler.do(principal.holder, shown)
 
 
 def _shown(topic: TopicImage, offsets: OffsetBounds) -> Steps[TopicAnswer]:

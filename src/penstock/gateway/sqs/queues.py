@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import picked
+from penstock.base.fair_scheduler import picked
 from penstock.base.ids import NO_TOPIC_ID
 from penstock.broker.api.route_row import Operation
 from penstock.client.errors import code_of
@@ -211,7 +211,7 @@ async def list_dead_letter_source_queues(
         return name if is_one and call.may_see(name) else None
 
     items = sorted(call.node.image.topics.items())
-    names = await call.node.metadata.turns.do(call.principal.holder, picked(items, source))
+    names = await call.node.metadata.scheduler.do(call.principal.holder, picked(items, source))
     shown, token = page(names, request.max_results, request.next_token)
     answer: Answer = {"queueUrls": [call.url(name) for name in shown]}
     return answer | ({"NextToken": token} if token and request.max_results else {})

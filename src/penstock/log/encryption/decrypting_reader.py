@@ -1,7 +1,7 @@
 """Decrypting reads of encrypted segments: batches are decrypted before they are sent.
 
 `SealedSlice` decrypts a few batches at a time, so that the client can process them meanwhile.
-`open_stretch` decrypts a whole byte range ahead of the client's fetch (read-ahead in the broker).
+`decrypt_chunk` decrypts a whole byte range ahead of the client's fetch (read-ahead in the broker).
 """
 
 from typing import NamedTuple
@@ -61,7 +61,7 @@ class Opened(NamedTuple):
     generation: int
 
 
-def open_stretch(segment: Segment, position: int, size: int) -> Opened | None:
+def decrypt_chunk(segment: Segment, position: int, size: int) -> Opened | None:
     """Decrypts the whole batches among `size` bytes; None where the page cache holds none.
 
     Runs on the loop's thread; does not wait. Raises Corrupt and OSError.

@@ -177,13 +177,13 @@ NODE_READINGS = (
         "penstock_connections",
         "gauge",
         "Kafka connections open now.",
-        lambda node: node.front.connections,
+        lambda node: node.kafka_listeners.connections,
     ),
     GaugeReading(
         "penstock_buffered_bytes",
         "gauge",
         "Memory in receive buffers beyond the small one that each connection has.",
-        lambda node: node.front.budget.used,
+        lambda node: node.kafka_listeners.budget.used,
     ),
     GaugeReading(
         "penstock_partitions",

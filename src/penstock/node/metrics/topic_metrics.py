@@ -89,7 +89,7 @@ def group_trends(node: "Node") -> Iterable[Sample]:
     return [(name, lag.trend) for name, lag in node.watching.groups.groups.items()]
 
 
-def warmth(what: str) -> Callable[["Node"], Iterable[Sample]]:
+def recent_traffic(what: str) -> Callable[["Node"], Iterable[Sample]]:
     return lambda node: [((t,), getattr(w, what)) for t, w in node.watching.skew.topics.items()]
 
 
@@ -126,21 +126,21 @@ TOPIC_READINGS = (
         "penstock_topic_partitions_led",
         "gauge",
         "Partitions of a topic that this node leads.",
-        warmth("led"),
+        recent_traffic("led"),
         ("topic",),
     ),
     GaugeReading(
         "penstock_topic_recent_records",
         "gauge",
         "Records appended to a topic's partitions led here, in about the last minute.",
-        warmth("records"),
+        recent_traffic("records"),
         ("topic",),
     ),
     GaugeReading(
         "penstock_topic_hottest_partition_records",
         "gauge",
         "Part of penstock_topic_recent_records that went to the busiest partition.",
-        warmth("hottest"),
+        recent_traffic("hottest"),
         ("topic",),
     ),
     GaugeReading(

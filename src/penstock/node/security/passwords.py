@@ -20,7 +20,7 @@ from functools import partial
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, Workers
 from penstock.security import scram
-from penstock.security.password_check_fairness import PasswordCheckTurns, place_of
+from penstock.security.password_check_fairness import PasswordCheckQueue, place_of
 from penstock.security.scram import Credential
 
 CHECKS_MAX = 2
@@ -37,7 +37,7 @@ class Passwords:
     def __init__(self, workers: Workers, random: Random) -> None:
         self._workers = workers
         self._pepper = random.random_bytes(PEPPER_BYTES)
-        self._turns: PasswordCheckTurns[asyncio.Future[None]] = PasswordCheckTurns(
+        self._queue: PasswordCheckQueue[asyncio.Future[None]] = PasswordCheckQueue(
             CHECKS_MAX, WAITING_MAX
         )
         self._alarm: asyncio.TimerHandle | None = None
@@ -72,7 +72,7 @@ class Passwords:
 
     async def _turn(self, place: str, name: str) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if not self._turns.join(place, name, turn):
+        if not self._queue.join(place, name, turn):
             raise Refused(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED,
                 "too many logins wait for their password check: retry later",
@@ -82,7 +82,7 @@ class Passwords:
             await turn
         except asyncio.CancelledError:
             if turn.cancelled():
-                self._turns.leave(place, name, turn)
+                self._queue.leave(place, name, turn)
             else:
                 self._finish(place)
             raise
@@ -90,16 +90,16 @@ class Passwords:
     def _call(self) -> None:
         """Starts every check that may run, and calls itself again when a pause ends."""
         loop = asyncio.get_running_loop()
-        while (called := self._turns.call(loop.time())) is not None:
+        while (called := self._queue.call(loop.time())) is not None:
             place, turn = called
             if turn.cancelled():
-                self._turns.finish(place, loop.time())
+                self._queue.finish(place, loop.time())
             else:
                 turn.set_result(None)
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        rested_at = self._turns.rested_at()
+        rested_at = self._queue.rested_at()
         if rested_at is not None:
             self._alarm = loop.call_at(rested_at, self._call)
 
@@ -116,7 +116,7 @@ class Passwords:
         self._finish(place, 0.0 if is_right else now_s - began_s)
 
     def _finish(self, place: str, wasted_s: float = 0.0) -> None:
-        self._turns.finish(place, asyncio.get_running_loop().time(), wasted_s)
+        self._queue.finish(place, asyncio.get_running_loop().time(), wasted_s)
         self._call()
 
     def _is_proven(self, proof: bytes) -> bool:

@@ -39,7 +39,7 @@ def check_config_file(path: str, names: Iterable[str], readers_of: ReadersOf) ->
     return [] if secret is None else _check_file(f"it holds {secret}", path, readers_of)
 
 
-def told_aloud(sets: Mapping[str, str]) -> list[str]:
+def command_line_secrets(sets: Mapping[str, str]) -> list[str]:
     """Warnings about secrets on the command line."""
     return [
         f"{name} is on the command line, where every user of this machine can read it (ps): "

@@ -29,7 +29,7 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import Steps
+from penstock.base.fair_scheduler import Steps
 from penstock.base.ids import NO_TOPIC_ID, TopicId
 from penstock.base.state_machine import Record
 from penstock.state.groups.call_result import CallResult

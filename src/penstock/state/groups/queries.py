@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.base.errors import ErrorCode, Refused, shortened
-from penstock.base.fair_turns import Steps, run_to_end
+from penstock.base.fair_scheduler import Steps, run_to_end
 from penstock.state.groups import offsets
 from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic.group import ClassicGroup

@@ -18,7 +18,7 @@ from penstock.state.queues.intervals import IntervalSet
 from penstock.state.queues.key_order import KeyQueues
 from penstock.state.queues.policy import PRIORITY_MAX, Order, QueuePolicy
 
-ONE_LINE = 0
+WHOLE_PARTITION = 0
 """Key of every record if the whole partition is ordered."""
 
 
@@ -167,7 +167,7 @@ class Backlog:
         gap = arrival.offset - self._keys_start - len(self._keys)
         if gap:
             self._keys.extend([0] * gap)
-        self._keys.append(arrival.key if self.policy.order is Order.KEY else ONE_LINE)
+        self._keys.append(arrival.key if self.policy.order is Order.KEY else WHOLE_PARTITION)
 
     def _admit(self, arrival: Arrival) -> None:
         kept, offset = self.kept, arrival.offset

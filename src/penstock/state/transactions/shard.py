@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import Steps
+from penstock.base.fair_scheduler import Steps
 from penstock.base.state_machine import NOTHING, Decision, Token
 from penstock.state.transactions import add_partitions
 from penstock.state.transactions.records import (

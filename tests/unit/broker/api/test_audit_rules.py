@@ -160,7 +160,7 @@ async def test_failed_request_is_audited_and_validation_only_is_not(node: Node) 
 async def test_offset_commits_of_members_are_not_audited(
     node: Node, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch, "deed_of", None)
+    monkeypatch.setattr(dispatch, "audited_call", None)
 
     route, request = await member_commit(node)
     await ask(node, request, route.versions[1])

@@ -22,7 +22,7 @@ API_VERSIONS, PRODUCE = 18, 0
 
 
 class Connection:
-    """Whose calls they are."""
+    """Principal of the calls."""
 
     principal = "User:tester"
     peer = "127.0.0.1"

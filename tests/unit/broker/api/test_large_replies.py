@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.base.fair_turns import REST_SECONDS
+from penstock.base.fair_scheduler import REST_SECONDS
 from penstock.base.ports import Put
 from penstock.cluster.access import acls
 from penstock.cluster.metadata import store_keys, topics

@@ -132,7 +132,7 @@ def congestion_of(one: Any) -> bytes:
 
 async def accepted_by(node: Node) -> Any:
     """The socket of the one connection that the node has."""
-    (listener,) = node.front._listeners
+    (listener,) = node.kafka_listeners._listeners
     while not listener.connections:
         await asyncio.sleep(0.001)
     (connection,) = listener._connections

@@ -26,7 +26,7 @@ class World:
     def __init__(self, loop: SimLoop) -> None:
         self.store = SimStore(SimEtcd(loop.seed))
         self.watcher = MetadataWatcher(self.store)
-        self.losses = RecentFailures(self.watcher)
+        self.failures = RecentFailures(self.watcher)
 
     async def register(self, node_id: int) -> None:
         record = BrokerRecord(node_id, f"node-{node_id}", 9092, 1)
@@ -38,7 +38,7 @@ class World:
         """Seconds until the request is answered."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        await self.losses.wait_until_decided(self._names_2)
+        await self.failures.wait_until_decided(self._names_2)
         return loop.time() - began_s
 
     def _names_2(self, image: Image, lost: Collection[int]) -> bool:
@@ -68,13 +68,13 @@ async def test_request_does_not_wait_while_all_nodes_are_up(world: World) -> Non
 
 @run_with(in_world)
 async def test_request_of_other_partitions_does_not_wait(world: World) -> None:
-    world.losses.record_failure(3)
+    world.failures.record_failure(3)
     assert await world.ask() == 0
 
 
 @run_with(in_world)
 async def test_affected_request_waits_until_the_image_shows_a_new_leader(world: World) -> None:
-    world.losses.record_failure(2)
+    world.failures.record_failure(2)
     asking = asyncio.ensure_future(world.ask())
     await asyncio.sleep(0.1)
     assert not asking.done()
@@ -88,21 +88,21 @@ async def test_affected_request_waits_until_the_image_shows_a_new_leader(world: 
 
 @run_with(in_world)
 async def test_affected_request_waits_at_most_the_limit_once_per_failure(world: World) -> None:
-    world.losses.record_failure(2)
+    world.failures.record_failure(2)
     assert abs(await world.ask() - WAIT_SECONDS_MAX) < 0.01
     assert await world.ask() == 0
-    world.losses.record_failure(2)  # It is still the same loss.
+    world.failures.record_failure(2)  # It is still the same loss.
     assert await world.ask() == 0
 
 
 @run_with(in_world)
 async def test_recovered_node_ends_the_wait(world: World) -> None:
-    world.losses.record_failure(2)
+    world.failures.record_failure(2)
     asking = asyncio.ensure_future(world.ask())
     await asyncio.sleep(0.1)
-    world.losses.record_recovery(2)
+    world.failures.record_recovery(2)
     assert abs(await asking - 0.1) < 0.01
-    world.losses.record_failure(2)
+    world.failures.record_failure(2)
     assert await world.ask() > 0.9
 
 
@@ -116,7 +116,7 @@ async def test_ended_registration_is_a_failure_and_a_new_one_is_not(world: World
 
     await world.store.commit([], [Delete(store_keys.broker_key(3))])
     await asyncio.sleep(0.1)
-    asking = asyncio.ensure_future(world.losses.wait_until_decided(names_3))
+    asking = asyncio.ensure_future(world.failures.wait_until_decided(names_3))
     await asyncio.sleep(0.1)
     assert not asking.done()
     await world.register(3)
@@ -128,7 +128,7 @@ async def test_ended_registration_is_a_failure_and_a_new_one_is_not(world: World
 async def test_failure_detection_waits_in_a_cluster_and_not_on_a_single_node(world: World) -> None:
     loop = asyncio.get_running_loop()
     began_s = loop.time()
-    await world.losses.wait_for_detection()
+    await world.failures.wait_for_detection()
     assert loop.time() - began_s >= DETECTION_SECONDS
     alone = RecentFailures(MetadataWatcher(world.store))
     began_s = loop.time()

@@ -121,10 +121,10 @@ async def test_leaderless_queues_are_the_reason_only_if_there_are_no_others(
     nowhere = there._replace(partition=5)
     started = asyncio.get_running_loop().time()
     wanted = ReceiveRequest("m", 10, 1 << 20, wait_ms=2_000)
-    taken = await node.ctx.queue.queue_reach.take([there, nowhere], wanted)
+    taken = await node.ctx.queue.queue_router.take([there, nowhere], wanted)
     assert (taken.found, taken.refused) == ({}, {})
     assert asyncio.get_running_loop().time() - started >= 2
-    taken = await node.ctx.queue.queue_reach.take([nowhere], ReceiveRequest("m", 10, 1 << 20))
+    taken = await node.ctx.queue.queue_router.take([nowhere], ReceiveRequest("m", 10, 1 << 20))
     assert taken.refused[nowhere].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -158,7 +158,7 @@ async def test_receive_of_a_deleted_topic_is_refused_at_once(node: Node) -> None
     await node.create("t", 2)
     topic_id = node.ctx.image.topics["t"].id
     keys = [QueueKey("g", topic_id, index) for index in range(2)]
-    waiting = asyncio.ensure_future(node.ctx.queue.queue_reach.take(keys, WANTED))
+    waiting = asyncio.ensure_future(node.ctx.queue.queue_router.take(keys, WANTED))
     await asyncio.sleep(5)
     await node.delete("t")
     started = asyncio.get_running_loop().time()

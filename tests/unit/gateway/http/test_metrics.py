@@ -11,8 +11,8 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.base import fair_turns
-from penstock.base.fair_turns import FairTurns
+from penstock.base import fair_scheduler
+from penstock.base.fair_scheduler import FairScheduler
 from penstock.base.metrics import AGE_BUCKETS, Catalogue, Histogram
 from penstock.gateway.http.metrics import OPENMETRICS, TEXT, render, render_steps, sample_name
 
@@ -135,7 +135,7 @@ def test_external_histogram_is_read_at_scrape_time() -> None:
 
 
 def test_large_scrape_yields_to_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fair_turns, "PIECE_STEPS", 1)
+    monkeypatch.setattr(fair_scheduler, "PIECE_STEPS", 1)
     catalogue = Catalogue()
     for number in range(10):
         catalogue.add(f"penstock_{number}", "gauge", "A number.").counter().value = number
@@ -152,7 +152,7 @@ def test_large_scrape_yields_to_other_tasks(monkeypatch: pytest.MonkeyPatch) -> 
 
     async def story() -> bytes:
         waiting = asyncio.ensure_future(others())
-        answer = await FairTurns().do("h", render_steps(catalogue, WANTS_OPENMETRICS))
+        answer = await FairScheduler().do("h", render_steps(catalogue, WANTS_OPENMETRICS))
         waiting.cancel()
         return answer
 
@@ -163,7 +163,7 @@ def test_large_scrape_yields_to_other_tasks(monkeypatch: pytest.MonkeyPatch) -> 
 def test_histogram_is_consistent_although_rendering_yields(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fair_turns, "PIECE_STEPS", 1)
+    monkeypatch.setattr(fair_scheduler, "PIECE_STEPS", 1)
     catalogue = Catalogue()
     family = catalogue.add("penstock_age_seconds", "histogram", "Age.", ("what",))
     kept = [family.histogram(str(number)) for number in range(20)]
@@ -176,7 +176,7 @@ def test_histogram_is_consistent_although_rendering_yields(
 
     async def story() -> bytes:
         waiting = asyncio.ensure_future(others())
-        body = await FairTurns().do("h", render_steps(catalogue, WANTS_OPENMETRICS))
+        body = await FairScheduler().do("h", render_steps(catalogue, WANTS_OPENMETRICS))
         waiting.cancel()
         return body
 

@@ -4,7 +4,11 @@ import pytest
 
 from penstock.cluster.configs.effective_configs import InvalidConfig
 from penstock.node.config import NodeConfig
-from penstock.node.security.secret_exposure import check_config_file, exposures, told_aloud
+from penstock.node.security.secret_exposure import (
+    check_config_file,
+    command_line_secrets,
+    exposures,
+)
 from penstock.runtime.etcd.config import EtcdConfig
 from penstock.runtime.file_permissions import Readers
 
@@ -68,11 +72,13 @@ def test_config_file_with_a_password_is_a_secret() -> None:
 
 
 def test_secret_on_the_command_line_is_reported_without_its_value() -> None:
-    (warning,) = told_aloud({"num.partitions": "3", "sqs.credentials": "A:B", "log.dirs": "/d"})
+    (warning,) = command_line_secrets(
+        {"num.partitions": "3", "sqs.credentials": "A:B", "log.dirs": "/d"}
+    )
     assert "sqs.credentials is on the command line" in warning
     assert "--config" in warning
     assert "A:B" not in warning
-    assert told_aloud({"ssl.key.password": ""}) == []
+    assert command_line_secrets({"ssl.key.password": ""}) == []
 
 
 def test_passwords_without_tls_beyond_loopback_are_reported() -> None:

@@ -42,7 +42,7 @@ DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2
 TIME = {"type": "long", "logicalType": "timestamp-millis"}
 
 
-def in_turns(value: str, *others: Any) -> dict[str, Any]:
+def in_steps(value: str, *others: Any) -> dict[str, Any]:
     """Two records that hold each other, the first of which is also behind an alternative."""
     inner = record(
         field("b", ["null", record(field("a", ["null", "A"]), name="B")]),
@@ -160,6 +160,6 @@ PAIRS: list[Row] = [
     ("a recursive record stays", TREE, TREE, True, True),
     ("a recursive record widens", TREE, WIDE_TREE, True, False),
     ("records that hold each other change behind an alternative",
-     in_turns("string"), in_turns("int", ANOTHER), False, False),
+     in_steps("string"), in_steps("int", ANOTHER), False, False),
     ("a recursive branch goes", TREE, NARROW_TREE, False, True),
 ]  # fmt: skip

@@ -46,7 +46,7 @@ LIST = {
 WIDER_LIST = {**LIST, "properties": {"value": {"type": ["string", "null"]}, "next": {"$ref": "#"}}}
 
 
-def in_turns(value: Any, first: Any) -> dict[str, Any]:
+def in_steps(value: Any, first: Any) -> dict[str, Any]:
     """Two definitions that hold each other, the first of which is also behind an alternative."""
     return {
         **closed(x=first, y={"$ref": "#/$defs/b"}),
@@ -177,7 +177,7 @@ PAIRS: list[Row] = [
     ("a recursive schema stays", LIST, LIST, True, True),
     ("a recursive schema widens", LIST, WIDER_LIST, True, False),
     ("definitions that hold each other change behind an alternative",
-     in_turns(S, IN_TURNS), in_turns(I, {"anyOf": [IN_TURNS, {}]}), False, False),
+     in_steps(S, IN_TURNS), in_steps(I, {"anyOf": [IN_TURNS, {}]}), False, False),
     ("unevaluatedProperties closes",
      open_object(a=S), {**open_object(a=S), "unevaluatedProperties": False}, False, True),
     ("both are bytes to Connect",

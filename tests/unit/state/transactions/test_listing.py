@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode
-from penstock.base.fair_turns import run_to_end
+from penstock.base.fair_scheduler import run_to_end
 from penstock.state.transactions.records import STATE_NAMES, TxnRecord, TxnState
 from penstock.state.transactions.shard import describe_row, list_rows, unknown_states
 from penstock.state.transactions.transaction import Txn

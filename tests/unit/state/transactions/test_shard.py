@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import run_to_end
+from penstock.base.fair_scheduler import run_to_end
 from penstock.base.state_machine import NOTHING, Decision
 from penstock.state.transactions import shard as shard_module
 from penstock.state.transactions.records import (

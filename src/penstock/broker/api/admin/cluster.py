@@ -9,7 +9,7 @@ the store. Features depend on the software version and cannot be set.
 """
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import Steps
+from penstock.base.fair_scheduler import Steps
 from penstock.base.ports import UnknownResult
 from penstock.broker.api.api_versions import FEATURES
 from penstock.broker.api.call import Call
@@ -99,7 +99,7 @@ async def describe_log_dirs(
     result = DescribeLogDirsResult(
         error_code=ErrorCode.NONE,
         log_dir=ctx.directory.path,
-        topics=await ctx.turns.do(holder_of(call), _sizes(ctx, request)),
+        topics=await ctx.scheduler.do(holder_of(call), _sizes(ctx, request)),
         is_cordoned=any(ctx.configs.items("cordoned.log.dirs")),
     )
     try:

@@ -17,10 +17,10 @@ permissions. Internal topics are not allowed.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import Steps
+from penstock.base.fair_scheduler import Steps
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import AdminContext, ApiFamily
-from penstock.broker.api.large_replies import in_turns
+from penstock.broker.api.large_replies import in_steps
 from penstock.broker.api.response_rows import (
     CLUSTER_NAME,
     ROWS_MAX,
@@ -171,7 +171,7 @@ def _node_id(ctx: AdminContext, name: str) -> int | None:
 def describe_configs(
     ctx: AdminContext, call: Call, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
-    return in_turns(ctx, call, _describe_all(ctx, call, request))
+    return in_steps(ctx, call, _describe_all(ctx, call, request))
 
 
 def _describe_all(
@@ -407,7 +407,7 @@ def list_config_resources(
         GROUP: list(image.group_configs),
     }
     kinds = dict.fromkeys(request.resource_types or known)
-    return in_turns(ctx, call, _resources({kind: names.get(kind, ()) for kind in kinds}))
+    return in_steps(ctx, call, _resources({kind: names.get(kind, ()) for kind in kinds}))
 
 
 def _resources(names: Mapping[int, Sequence[str]]) -> Steps[ListConfigResourcesResponse]:

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
-from penstock.base.fair_turns import Steps, do_piece
+from penstock.base.fair_scheduler import Steps, do_piece
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import MetadataContext
 from penstock.broker.api.large_replies import answered, holder_of
@@ -68,7 +68,7 @@ READ_COMMITTED = 1
 HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
 NOT_AVAILABLE_SINCE = 5
-LOOK_SECONDS = 0.01
+POLL_SECONDS = 0.01
 
 Search = tuple[ListOffsetsPartitionResponse, Partition, int, int]
 """Row that waits for a worker: its partition, the timestamp, and the end of visible records."""
@@ -88,7 +88,7 @@ def list_offsets(
 async def _list_many(
     ctx: MetadataContext, call: Call, steps: Steps[tuple[ListOffsetsResponse, list[Search]]]
 ) -> ListOffsetsResponse:
-    response, searches = await ctx.turns.run(holder_of(call), steps)
+    response, searches = await ctx.scheduler.run(holder_of(call), steps)
     await _search_all(ctx, call, searches, response)
     rows = sum(len(topic.partitions) for topic in response.topics)
     return await answered(ctx, call, response, rows)
@@ -300,7 +300,7 @@ async def _everywhere(
             return low
         if loop.time() >= deadline_s:
             raise Refused(ErrorCode.REQUEST_TIMED_OUT)
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
 def _deletable_offset(name: str, partition: Partition, offset: int) -> int:

@@ -18,12 +18,12 @@ from collections.abc import Awaitable, Collection, Iterable, Sequence
 from typing import TypeAlias
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import PIECE_STEPS, Steps, do_piece
+from penstock.base.fair_scheduler import PIECE_STEPS, Steps, do_piece
 from penstock.base.ids import NO_TOPIC_ID, TopicId
 from penstock.base.ports import Buffer
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import MetadataContext
-from penstock.broker.api.large_replies import give_written, holder_of, in_turns, written
+from penstock.broker.api.large_replies import give_written, holder_of, in_steps, written
 from penstock.broker.api.response_rows import (
     cluster_operations,
     endpoints,
@@ -68,8 +68,8 @@ def metadata(
 
 
 async def _answer(ctx: MetadataContext, call: Call, request: MetadataRequest) -> MetadataResponse:
-    await ctx.losses.wait_for_detection()
-    await ctx.losses.wait_until_decided(functools.partial(_names_any, request, call.version))
+    await ctx.failures.wait_for_detection()
+    await ctx.failures.wait_until_decided(functools.partial(_names_any, request, call.version))
     found = _look(ctx, call, request)
     return found if isinstance(found, MetadataResponse) else await found
 
@@ -125,7 +125,7 @@ def _answer_for(
             rows = [_partition(image, at, record) for at, record in enumerate(one.partitions)]
             row = _row(ctx, call, request, one, rows)
             return _respond(ctx, call, request, image, [row])
-    return in_turns(ctx, call, _rows(ctx, call, request, image, found))
+    return in_steps(ctx, call, _rows(ctx, call, request, image, found))
 
 
 def _rows(
@@ -157,7 +157,7 @@ async def _all(ctx: MetadataContext, call: Call, request: MetadataRequest) -> Me
     if small is not None:
         return small[0]
     if call.prepared.write_steps is None:
-        return await ctx.turns.run(holder_of(call), steps)
+        return await ctx.scheduler.run(holder_of(call), steps)
     caller = call.caller
     key = (
         call.version,
@@ -169,7 +169,7 @@ async def _all(ctx: MetadataContext, call: Call, request: MetadataRequest) -> Me
     )
 
     async def make() -> list[Buffer]:
-        return await ctx.turns.run(holder_of(call), _visible_written(ctx, call, request))
+        return await ctx.scheduler.run(holder_of(call), _visible_written(ctx, call, request))
 
     give_written(call, await ctx.listings.get(lambda: ctx.image, key, make))
     return MetadataResponse(brokers=(), topics=())
@@ -355,7 +355,7 @@ def describe_topic_partitions(
         rows = [_described_error(ErrorCode.INVALID_REQUEST, name) for name in sorted(asked)]
         return DescribeTopicPartitionsResponse(topics=rows)
     names = sorted(name for name in (asked or image.topics) if name >= start)
-    return in_turns(ctx, call, _pages(ctx, call, request, image, names))
+    return in_steps(ctx, call, _pages(ctx, call, request, image, names))
 
 
 def _pages(

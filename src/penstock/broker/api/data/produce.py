@@ -398,7 +398,7 @@ async def _produce_slowly(
                     bytes_max = _unpacked_bytes_max(data.records)
                     await check_schemas(ctx, partition.topic, data.records, rules, bytes_max)
                 # Few at a time: decompressed batches may be much larger than received ones.
-                async with ctx.looking:
+                async with ctx.inspecting:
                     prepared[id(data)] = await _look(ctx, data.records, rules)
             except Refused as refused:
                 # Without traceback: its frames hold this one and the decompressed batch.

@@ -17,22 +17,22 @@ import asyncio
 from typing import Final
 
 from penstock.base.errors import Corrupt
-from penstock.log.encryption.decrypting_reader import Opened, open_stretch
+from penstock.log.encryption.decrypting_reader import Opened, decrypt_chunk
 from penstock.log.read_span import ReadSpan
 from penstock.log.search import ending
 from penstock.log.segment import Segment
 
 BYTES_MAX: Final = 16 << 20
-STRETCH_BYTES_MIN: Final = 256 * 1024
+CHUNK_BYTES_MIN: Final = 256 * 1024
 """Smallest chunk: with less data the reader is near the end of the log."""
-STRETCH_BYTES_MAX: Final = 2 << 20
+CHUNK_BYTES_MAX: Final = 2 << 20
 """Largest chunk: more would block the event loop, and larger fetches are infrequent."""
 KEPT_SECONDS: Final = 1.0
 
 ReadAheadKey = tuple[Segment, int]
 
 
-class Stretch:
+class DecryptedChunk:
     """Chunk: batches of one segment from one position on, decrypted or still to decrypt."""
 
     __slots__ = ("opened", "since", "size")
@@ -47,11 +47,11 @@ class ReadAhead:
     """Read-ahead of one node."""
 
     def __init__(self) -> None:
-        self._stretches: dict[ReadAheadKey, Stretch] = {}  # Oldest first.
-        self._wanted: dict[ReadAheadKey, Stretch] = {}
+        self._chunks: dict[ReadAheadKey, DecryptedChunk] = {}  # Oldest first.
+        self._wanted: dict[ReadAheadKey, DecryptedChunk] = {}
         self._bytes = 0
         self._is_opening = False
-        self._tidying: asyncio.TimerHandle | None = None
+        self._expiry: asyncio.TimerHandle | None = None
 
     @property
     def bytes_held(self) -> int:
@@ -60,29 +60,29 @@ class ReadAhead:
     def take(self, span: ReadSpan) -> Opened | None:
         """Removes and returns the decrypted chunk at the start of `span`, if there is one."""
         key = (span.segment, span.position)
-        stretch = self._stretches.get(key)
-        if stretch is None:
+        chunk = self._chunks.get(key)
+        if chunk is None:
             return None
-        self._forget(key, stretch)
-        opened = stretch.opened
+        self._forget(key, chunk)
+        opened = chunk.opened
         if opened is None or opened.end > span.end:
             return None
         return opened if opened.generation == span.segment.generation else None
 
     def follow(self, span: ReadSpan, end: int) -> None:
         """Requests read-ahead from `end` on, unless the reader is near the end of the log."""
-        if end - span.position < STRETCH_BYTES_MIN or span.bytes_max > STRETCH_BYTES_MAX:
+        if end - span.position < CHUNK_BYTES_MIN or span.bytes_max > CHUNK_BYTES_MAX:
             return
         segment = span.segment
         size = ending(segment, end, end + span.bytes_max, segment.size) - end
         key = (segment, end)
-        if size < STRETCH_BYTES_MIN or key in self._stretches or self._bytes + size > BYTES_MAX:
+        if size < CHUNK_BYTES_MIN or key in self._chunks or self._bytes + size > BYTES_MAX:
             return
         loop = asyncio.get_running_loop()
-        self._stretches[key] = self._wanted[key] = Stretch(size, loop.time())
+        self._chunks[key] = self._wanted[key] = DecryptedChunk(size, loop.time())
         self._bytes += size
-        if self._tidying is None:
-            self._tidying = loop.call_later(KEPT_SECONDS, self._tidy)
+        if self._expiry is None:
+            self._expiry = loop.call_later(KEPT_SECONDS, self._expire)
 
     def sent(self) -> None:
         """Starts read-ahead, since a consumer has been sent its whole reply."""
@@ -92,32 +92,32 @@ class ReadAhead:
 
     def _open(self) -> None:
         """Decrypts the oldest requested chunk, and schedules itself for the next one."""
-        for key, stretch in self._wanted.items():
+        for key, chunk in self._wanted.items():
             del self._wanted[key]
             try:
-                stretch.opened = open_stretch(*key, stretch.size)
+                chunk.opened = decrypt_chunk(*key, chunk.size)
             except (Corrupt, OSError):
-                stretch.opened = None
-            if stretch.opened is None:
-                self._forget(key, stretch)
+                chunk.opened = None
+            if chunk.opened is None:
+                self._forget(key, chunk)
             break
         self._is_opening = bool(self._wanted)
         if self._is_opening:
             # After other ready callbacks of the loop.
             asyncio.get_running_loop().call_soon(self._open)
 
-    def _forget(self, key: ReadAheadKey, stretch: Stretch) -> None:
-        if self._stretches.get(key) is stretch:
-            del self._stretches[key]
+    def _forget(self, key: ReadAheadKey, chunk: DecryptedChunk) -> None:
+        if self._chunks.get(key) is chunk:
+            del self._chunks[key]
             self._wanted.pop(key, None)
-            self._bytes -= stretch.size
+            self._bytes -= chunk.size
 
-    def _tidy(self) -> None:
-        self._tidying = None
+    def _expire(self) -> None:
+        self._expiry = None
         loop = asyncio.get_running_loop()
         late = loop.time() - KEPT_SECONDS
-        for key, stretch in tuple(self._stretches.items()):
-            if stretch.since <= late:
-                self._forget(key, stretch)
-        if self._stretches:
-            self._tidying = loop.call_later(KEPT_SECONDS, self._tidy)
+        for key, chunk in tuple(self._chunks.items()):
+            if chunk.since <= late:
+                self._forget(key, chunk)
+        if self._chunks:
+            self._expiry = loop.call_later(KEPT_SECONDS, self._expire)

@@ -38,7 +38,7 @@ async def check_schemas(
 
     `bytes_max` limits the decompressed batch.
     """
-    async with ctx.looking:
+    async with ctx.inspecting:
         marks: Marks = await ctx.workers.run(_marks, batch, rules, bytes_max)
     for strategy, wanted, is_key in (
         (rules.key_schema, marks.keys, True),

@@ -76,9 +76,9 @@ class TransactionalBatches:
             return False
         if not self._is_verifying:
             return True
-        vouches = self.ctx.txns.vouches
+        is_verified = self.ctx.txns.is_verified
         return all(
-            vouches(self.transactional_id, producer, _places(doubts))
+            is_verified(self.transactional_id, producer, _places(doubts))
             for producer, doubts in self._by_producer().items()
         )
 

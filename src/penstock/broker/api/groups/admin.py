@@ -161,7 +161,7 @@ async def list_groups(
         return row if is_seen else None
 
     replies = await gathered([ask(runtime, decide) for runtime, _ in host.active()])
-    rows = await ctx.turns.do(holder_of(call), permitted_rows(replies, shown))
+    rows = await ctx.scheduler.do(holder_of(call), permitted_rows(replies, shown))
     return await answered(ctx, call, ListGroupsResponse(error_code=code, groups=rows), len(rows))
 
 

@@ -122,7 +122,7 @@ def find_coordinator(
 async def _find_all(
     ctx: GroupContext, call: Call, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    await ctx.losses.wait_for_detection()
+    await ctx.failures.wait_for_detection()
     if call.version >= KEYS_SINCE:
         keys = dict.fromkeys(request.coordinator_keys[:KEYS_MAX])
         rows = [await _find(ctx, call, request.key_type, key) for key in keys]
@@ -149,7 +149,7 @@ async def _find(ctx: GroupContext, call: Call, key_type: int, key: str) -> Coord
     try:
         host = await _host(ctx, call, key_type, key)
         index = host.index_of(key)
-        await ctx.losses.wait_until_decided(functools.partial(_is_led_by, host.topic, index))
+        await ctx.failures.wait_until_decided(functools.partial(_is_led_by, host.topic, index))
         record = ctx.image.partition(host.topic, index)
         leader = live_leader(ctx.image, record) if record is not None else NO_NODE
         broker = ctx.image.brokers.get(leader)

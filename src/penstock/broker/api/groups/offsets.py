@@ -18,7 +18,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import Steps, picked
+from penstock.base.fair_scheduler import Steps, picked
 from penstock.base.ids import NO_TOPIC_ID
 from penstock.base.state_machine import Decision, Token
 from penstock.broker.api.call import Call
@@ -183,7 +183,7 @@ async def offset_fetch(
         ],
     )
     (row,) = await _fetched(ctx, call, [_GroupFetch(ctx, call, only)], request.require_stable)
-    response = await ctx.turns.do(holder_of(call), _flat(request, row, call.version))
+    response = await ctx.scheduler.do(holder_of(call), _flat(request, row, call.version))
     count = sum(len(topic.partitions) + 1 for topic in response.topics)
     return await answered(ctx, call, response, count)
 
@@ -191,8 +191,8 @@ async def offset_fetch(
 async def _fetched(
     ctx: GroupContext, call: Call, asked: Sequence["_GroupFetch"], is_stable_required: bool
 ) -> list[OffsetFetchResponseGroup]:
-    futures = await ctx.turns.do(holder_of(call), _asked(asked, is_stable_required))
-    return await ctx.turns.do(holder_of(call), _answers(asked, await gathered(futures)))
+    futures = await ctx.scheduler.do(holder_of(call), _asked(asked, is_stable_required))
+    return await ctx.scheduler.do(holder_of(call), _answers(asked, await gathered(futures)))
 
 
 def _asked(

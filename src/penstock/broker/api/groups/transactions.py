@@ -236,7 +236,7 @@ async def list_transactions(
         return row if may_txn(ctx, call, Operation.DESCRIBE, row.transactional_id) else None
 
     replies = await gathered([ask(runtime, decide) for runtime, _ in host.active()])
-    rows = await ctx.turns.do(holder_of(call), permitted_rows(replies, shown))
+    rows = await ctx.scheduler.do(holder_of(call), permitted_rows(replies, shown))
     response = ListTransactionsResponse(
         error_code=ErrorCode.NONE,
         unknown_state_filters=unknown_states(request),

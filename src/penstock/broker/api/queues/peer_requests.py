@@ -64,7 +64,7 @@ async def take_from_queues(
     """Waits for records up to the request's timeout; a lost connection returns them."""
     if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
         return TakeFromQueuesResponse(error_code=DENIED)
-    return await ctx.queue_reach.answer_take(request)
+    return await ctx.queue_router.answer_take(request)
 
 
 async def settle_leases(
@@ -73,4 +73,4 @@ async def settle_leases(
     if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
         answers = [RulingAnswer(error_code=DENIED) for _ in request.rulings]
         return SettleLeasesResponse(answers=answers)
-    return await ctx.queue_reach.answer_settle(request)
+    return await ctx.queue_router.answer_settle(request)

@@ -217,7 +217,7 @@ async def _acknowledge(
         ctx.share_sessions.close(session)
         end_session(ctx, session)
     # An earlier fetch that waits for records would delay this reply.
-    session.hurry(caller)
+    session.end_wait(caller)
     return _response(ctx, session.group, caller.listener, results)
 
 

@@ -53,11 +53,11 @@ class BrokerShareSession:
 
     def wait(self, peer: Peer) -> None:
         """Registers a fetch that waits for records; ends the wait of an earlier one."""
-        self.hurry(self.waits_on)
+        self.end_wait(self.waits_on)
         self.waiting = asyncio.get_running_loop().create_future()
         self.waits_on = peer
 
-    def hurry(self, peer: Peer | None) -> None:
+    def end_wait(self, peer: Peer | None) -> None:
         """Ends the wait of a fetch on this connection: replies are sent in order, and a later one
         is ready."""
         if peer is self.waits_on and self.waiting is not None and not self.waiting.done():

@@ -8,10 +8,10 @@ believes that they apply.
 from collections.abc import Awaitable, Mapping, Sequence
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import Steps
+from penstock.base.fair_scheduler import Steps
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import SecurityContext
-from penstock.broker.api.large_replies import in_turns
+from penstock.broker.api.large_replies import in_steps
 from penstock.broker.api.response_rows import (
     CLUSTER_NAME,
     ROWS_MAX,
@@ -65,7 +65,7 @@ def describe_acls(
         return DescribeAclsResponse(
             error_code=refused.code, error_message=refused.message, resources=()
         )
-    return in_turns(ctx, call, _described(ctx.image.acls, wanted))
+    return in_steps(ctx, call, _described(ctx.image.acls, wanted))
 
 
 def _described(

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_turns import picked
+from penstock.base.fair_scheduler import picked
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.errors import code_of
 from penstock.client.offset_syntax import Anchor, OffsetPosition, OffsetSyntaxError, parse_position
@@ -286,8 +286,8 @@ async def _groups(console: Console, visibility: Visibility) -> ConsoleGroups:
         topics = [topic for _, topic in readers]
         return ConsoleGroupRow(row.group, row.kind, row.state, topics, trend_of(samples, readers))
 
-    turns = console.ctx.metadata.turns
-    return ConsoleGroups(await turns.do(visibility.principal.holder, picked(found, shown)))
+    scheduler = console.ctx.metadata.scheduler
+    return ConsoleGroups(await scheduler.do(visibility.principal.holder, picked(found, shown)))
 
 
 def _readers(console: Console, visibility: Visibility) -> dict[str, list[tuple[str, str]]]:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
-from penstock.base.fair_turns import Steps
+from penstock.base.fair_scheduler import Steps
 from penstock.gateway.console.console import Console, ConsoleRow
 from penstock.gateway.console.visibility import Visibility, visibility_of
 from penstock.gateway.core.cluster_types import Image
@@ -101,7 +101,7 @@ async def _nodes(console: Console, visibility: Visibility) -> NodesAnswer:
     image = console.ctx.image
     leads: dict[int, int] = {}
     replicas: dict[int, int] = {}
-    partitions = await console.ctx.metadata.turns.do(
+    partitions = await console.ctx.metadata.scheduler.do(
         visibility.principal.holder, _partitions(image, visibility, leads, replicas)
     )
     disks = await asyncio.gather(*(_disk(console, node_id) for node_id in image.brokers))

@@ -4,7 +4,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.base.fair_turns import picked
+from penstock.base.fair_scheduler import picked
 from penstock.gateway.console.console import Console, ConsoleRow
 from penstock.gateway.console.visibility import Trend, Visibility, trend_of, visibility_of
 from penstock.gateway.core.queues import QueueStanding
@@ -47,8 +47,8 @@ async def list_queues(console: Console, request: Request) -> Response:
 
     async def make() -> ConsoleQueues:
         found = sorted(console.sampler.detail.queues.items())
-        turns = console.ctx.metadata.turns
-        return ConsoleQueues(await turns.do(visibility.principal.holder, picked(found, shown)))
+        scheduler = console.ctx.metadata.scheduler
+        return ConsoleQueues(await scheduler.do(visibility.principal.holder, picked(found, shown)))
 
     def shown(item: tuple[tuple[str, str], QueueStanding]) -> ConsoleQueueRow | None:
         (group, topic), queue = item

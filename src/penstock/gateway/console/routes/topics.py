@@ -4,7 +4,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.base.fair_turns import picked
+from penstock.base.fair_scheduler import picked
 from penstock.base.ids import show_topic_id
 from penstock.broker.api.route_row import Operation
 from penstock.client.errors import code_of
@@ -122,7 +122,9 @@ async def list_topics(console: Console, request: Request) -> Response:
         found = await console.gateway.topics.all(visibility.principal, internal=internal)
         dead_letter_topics = {topic.name for topic in console.gateway.dead_letters.topics()}
         rows = picked(found, lambda topic: _row(console, visibility, topic, dead_letter_topics))
-        return ConsoleTopics(await console.ctx.metadata.turns.do(visibility.principal.holder, rows))
+        return ConsoleTopics(
+            await console.ctx.metadata.scheduler.do(visibility.principal.holder, rows)
+        )
 
     return await console.answers.of(visibility.principal, f"topics {internal}", make)
 
@@ -177,7 +179,7 @@ async def show_topic(console: Console, request: Request) -> Response:
             sampler.detail.sizes.get((topic.name, at)),
         )
 
-    rows = await console.ctx.metadata.turns.do(
+    rows = await console.ctx.metadata.scheduler.do(
         visibility.principal.holder, picked(range(len(topic.partitions)), partition)
     )
     kinds = {PositionKind.SHARE: "share", PositionKind.CONSUMER: "consumer"}

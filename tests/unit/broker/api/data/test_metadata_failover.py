@@ -34,7 +34,7 @@ async def led_by(node: Node, name: str, leader: int, epoch: int) -> None:
 async def lose_node_2(node: Node, name: str) -> None:
     await node.put(store_keys.broker_key(2), BrokerRecord(2, "other", 9092, 1))
     await led_by(node, name, 2, 1)
-    node.ctx.metadata.losses.record_failure(2)
+    node.ctx.metadata.failures.record_failure(2)
 
 
 def ask_leader(node: Node, request: MetadataRequest) -> "asyncio.Task[int]":

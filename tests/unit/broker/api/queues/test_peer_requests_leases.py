@@ -105,7 +105,7 @@ async def test_member_that_stopped_waiting_gets_an_empty_answer(node: Node) -> N
 @run_with(on_node, configs=CONFIGS)
 async def test_lost_connection_cancels_the_wait_without_an_answer(node: Node) -> None:
     await set_up(node, 0)
-    reach = node.ctx.queue.queue_reach
+    reach = node.ctx.queue.queue_router
     waiting = asyncio.ensure_future(reach.answer_take(taking(node, wait_ms=60_000)))
     await asyncio.sleep(5)
     (task,) = reach._waiting.values()
