@@ -108,10 +108,11 @@ export async function show(page) {
     const count = async () => {
       try {
         const seen = await get(`${path}/stats`, { ...wanted(), letters: letters?.join(","), by: "class" });
-        put(preview, h("p", { class: "note" }, `${plural(seen.letters, "dead letter")} will be redriven, each exactly once.`));
+        const most = limit.value && Number(limit.value) < seen.letters ? Number(limit.value) : seen.letters;
+        put(preview, h("p", { class: "note" }, `${plural(most, "dead letter")} will be redriven, each exactly once.`));
       } catch (error) { put(preview, h("p", { class: "note bad" }, error.message)); }
     };
-    [key, redrives].forEach((input) => input.addEventListener("change", count));
+    [limit, key, redrives].forEach((input) => input.addEventListener("change", count));
     formDialog("Redrive dead letters", [
       h("p", { class: "muted" }, letters ? (letters.length > 8 ? `${letters.length} selected dead letters` : `Dead letters ${letters.join(", ")}`) : state.kind ? `Dead letters with error ${state.kind.error || "unknown"}: ${state.kind.message}` : "All dead letters of this topic"),
       h("div", { class: "columns" }, field("Target topic", to), field("Dead letters per second", rate, "limits the load on consumers")),

@@ -17,7 +17,7 @@ export async function show(page) {
   const list = table([
     { name: "Partition", sort: (row) => `${row.topic}/${String(row.partition).padStart(6, "0")}`, cell: (row) => h("a", { href: `#/topics/${part(row.topic)}` }, `${row.topic}-${row.partition}`) },
     { name: "Leader", sort: (row) => row.leader, cell: (row) => row.is_leaderless ? badge("none", "bad") : `node ${row.leader}` },
-    { name: "Replicas (out of sync: yellow)", cell: (row) => row.replicas.map((node) => badge(String(node), row.isr.includes(node) ? "good" : "warn")) },
+    { name: "Replicas", cell: (row) => row.replicas.map((node) => row.isr.includes(node) ? badge(String(node), "good") : badge(`${node} out of sync`, "warn")) },
     { name: "State", cell: (row) => row.is_leaderless ? badge("no leader", "bad") : row.is_behind ? badge("out of sync", "warn") : badge("in sync", "good") },
   ], { key: (row) => `${row.topic}/${row.partition}`, order: "Partition", label: "Partitions", none: empty("No such partitions", "No partition matches the filter.") });
   const draw = () => list.update(seen.partitions.filter(FILTERS[filter] ?? FILTERS.all));

@@ -42,7 +42,7 @@ export function columns(stages) {
 function graph(stages) {
   const levels = columns(stages);
   return h("ol", { class: "pipeline", "aria-label": "Stages in the order in which data flows" }, levels.map((some, at) => h("li", { class: "level" },
-    h("div", { class: "topics-in" }, sources(some).map((name) => topic(name, at === 0 ? "read from" : "through"))),
+    h("div", { class: "topics-in" }, sources(some).map((name) => topic(name, at === 0 ? "read from" : "through", at > 0))),
     h("div", { class: "level-stages" }, some.map(stage)),
     at === levels.length - 1 && h("div", { class: "topics-in" }, ends(some).map((name) => topic(name, "written to"))))));
 }
@@ -50,9 +50,9 @@ function graph(stages) {
 const sources = (some) => [...new Set(some.map((one) => one.source).filter(Boolean))];
 const ends = (some) => [...new Set(some.map((one) => one.target).filter(Boolean))];
 
-function topic(name, word) {
+function topic(name, word, isWritten = true) {
   const isTopic = /^[a-zA-Z0-9._-]+$/.test(name);
-  return h("div", { class: "edge" }, h("span", { class: "edge-arrow", "aria-hidden": "true" }, "→"),
+  return h("div", { class: "edge" }, isWritten && h("span", { class: "edge-arrow", "aria-hidden": "true" }, "→"),
     h("span", { class: "offscreen" }, word), isTopic ? h("a", { class: "edge-topic mono", href: `#/topics/${part(name)}` }, name) : h("span", { class: "edge-topic mono" }, name));
 }
 

@@ -12,7 +12,7 @@ const OPERATIONS = ["ALL", "READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRI
 export async function show(page) {
   let seen;
   let tab = "users";
-  const body = h("div");
+  const body = h("div", { class: "grid" });
   const note = h("div");
   const users = table([
     { name: "User", sort: (row) => row.name, cell: (row) => h("span", { class: "strong" }, row.name) },

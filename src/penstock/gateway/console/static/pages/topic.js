@@ -18,7 +18,7 @@ export async function show(page) {
   const list = table([
     { name: "Partition", sort: (row) => row.partition, cell: (row) => h("a", { href: `#${path}/messages?partition=${row.partition}` }, String(row.partition)) },
     { name: "Leader", sort: (row) => row.leader, cell: (row) => row.leader < 0 ? badge("none", "bad") : `node ${row.leader}` },
-    { name: "Replicas", cell: (row) => row.replicas.map((node) => badge(String(node), row.isr.includes(node) ? "good" : "warn")) },
+    { name: "Replicas", cell: (row) => row.replicas.map((node) => row.isr.includes(node) ? badge(String(node), "good") : badge(`${node} out of sync`, "warn")) },
     { name: "Start offset", right: true, cell: (row) => count(row.start_offset) },
     { name: "End offset", right: true, cell: (row) => count(row.end_offset) },
     { name: "Records", title: COUNTED, right: true, sort: records, cell: (row) => count(records(row)) },
