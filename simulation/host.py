@@ -88,7 +88,8 @@ class SimHost:
             kafka_port=KAFKA_PORT,
             http_port=HTTP_PORT,
             node_id=node_id,
-            overrides=overrides,
+            # Tests of the console have nodes of their own.
+            overrides={"console.history.enable": "false", **overrides},
         )
         self._open_store = open_store
         self._is_store_shared = is_store_shared

@@ -9,6 +9,7 @@ import pytest
 
 from tests.console.browser import Browser
 from tests.console.scene import HOSTILE, ORDERS, Scene
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.clients
 
@@ -208,3 +209,23 @@ def test_json_is_coloured_and_keeps_all_digits(browser: Browser, scene: Scene) -
     assert shown.splitlines()[1] == '  "id": 12345678901234567890,'
     colours = "new Set([...document.querySelectorAll('.drawer pre span')].map((e) => getComputedStyle(e).color)).size"  # noqa: E501
     assert browser.run(colours) == 4
+
+
+def test_overview_shows_the_last_hour_and_day_by_their_address(
+    browser: Browser, scene: Scene
+) -> None:
+    browser.go(f"{scene.console}#/?period=day")
+    browser.shows("No problems")
+    assert browser.run("document.querySelector('select[name=period]').value") == "day"
+    browser.shows("collecting…", ".chart")  # A day has a point every five minutes.
+    browser.choose("select[name=period]", "hour")
+    browser.until(lambda: browser.run("location.hash") == "#/?period=hour", "the address")
+    # Two samples of the node, 30 s apart, and then at most 30 s until the page asks again.
+    eventually(
+        lambda: browser.run("document.querySelectorAll('.plot .line').length") == 6,
+        "the charts of the last hour",
+        90,
+    )
+    assert browser.run("document.querySelector('.chart-wait').hidden")
+    browser.choose("select[name=period]", "")
+    browser.until(lambda: browser.run("location.hash") == "#/", "the address")

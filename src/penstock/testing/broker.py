@@ -51,6 +51,8 @@ DEFAULTS = {
     "log.message.timestamp.type": "LogAppendTime",
     # A temporary directory need not survive a power failure.
     "flush.policy": "page-cache",
+    # A jump of the clock by an hour would take 120 samples.
+    "console.history.enable": "false",
     # A jump of the clock must not close idle connections.
     "connections.max.idle.ms": "-1",
     "group.initial.rebalance.delay.ms": "0",

@@ -479,6 +479,9 @@ _CLUSTER_WIDE: tuple[Row, ...] = (
     ("compression.zstd.level", INT, "3", between(-131072, 22), "Default of the topic config."),
     ("console.enable", BOOLEAN, "true", None,
      "Serves the console on the HTTP port. Penstock's own."),
+    ("console.history.enable", BOOLEAN, "true", None,
+     "Keeps rates, lag and queue depths of the last hour and day in memory, for the console: one "
+     "sample of the cluster every 30 s, also without viewers. Penstock's own."),
     ("console.read.only", BOOLEAN, "false", None,
      "Makes the console read-only, whatever the user's permissions. Penstock's own."),
     ("cordoned.log.dirs", LIST, "", None,

@@ -19,12 +19,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.broker.api.context import Context
+from penstock.gateway.console.history import DAY, HOUR, History
 from penstock.gateway.console.live_tails import LiveTails
 from penstock.gateway.console.message_pages import Browser
 from penstock.gateway.console.message_search import Searches
 from penstock.gateway.console.payload_decoding import Decoder
 from penstock.gateway.console.redrives import Redrives
-from penstock.gateway.console.sampler import SELF, Sampler
+from penstock.gateway.console.sampler import SAMPLES_MAX, SELF, Sampler
 from penstock.gateway.console.sessions import Sessions
 from penstock.gateway.console.visibility import Views
 from penstock.gateway.core.gateway import Gateway
@@ -79,9 +80,12 @@ class Console:
         self.cookie = f"penstock-session-{gateway.ctx.node_id}"
         """Named after the node, because browsers share cookies among all ports of a host."""
         self.sessions = Sessions(gateway.ctx.random, lambda name: gateway.ctx.image.users.get(name))
-        self.sampler = Sampler(gateway)
+        self.history = History()
+        self.sampler = Sampler(gateway, self.history.add)
         self.answers = ResponseCache(gateway.ctx, self.sampler)
-        self.views = Views()
+        self.views = Views(SAMPLES_MAX)
+        self.hour_views = Views(HOUR.points)
+        self.day_views = Views(DAY.points)
         self.browser = Browser(gateway)
         self.decoder = Decoder(gateway.ctx)
         self.searches = Searches(gateway)

@@ -1,12 +1,13 @@
 """Samples the cluster's state every two seconds while the console is in use.
 
 All viewers share one sampler, so fifty cost as much as one. It runs from the first request until
-some minutes after the last (`ScrapeActivity`); an unused console costs nothing. Rates are the
-growth of offsets between two samples over the whole cluster; bytes are the counters of this node.
+some minutes after the last (`ScrapeActivity`). Without viewers it takes a sample every
+`HISTORY_SECONDS` for the history, or none with `console.history.enable=false`. Rates are the growth
+of offsets between two samples over the whole cluster; bytes are the counters of this node.
 
-Bounds: `SAMPLES_MAX` samples are kept; only the `NAMES_MAX` largest topics, groups and queues have
-a history; `QUEUES_MAX` queues are sampled per round. After a long round the sampler pauses for
-`PAUSE_FACTOR` times its duration.
+Bounds: `SAMPLES_MAX` samples are kept here; only the `NAMES_MAX` largest topics, groups and queues
+are in a sample; `QUEUES_MAX` queues are sampled per round. After a long round the sampler pauses
+for `PAUSE_FACTOR` times its duration.
 """
 
 import asyncio
@@ -31,6 +32,8 @@ log = logging.getLogger("penstock.console")
 SAMPLE_SECONDS = 2.0
 PAUSE_FACTOR = 10
 PAUSE_SECONDS_MAX = 60.0
+HISTORY_SECONDS = 30.0
+"""Distance of samples for the history, and of attempts after a failure."""
 FRESH_SECONDS = 6.0
 SLOW_SECONDS = 15.0
 """Maximum age of values that change slowly: sizes and start offsets."""
@@ -88,8 +91,11 @@ class Detail:
 
 
 class Sampler:
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, keep: Callable[[Sample], None]) -> None:
+        """`keep` receives a sample about every `HISTORY_SECONDS`."""
         self._gateway = gateway
+        self._keep = keep
+        self._kept_s = float("-inf")  # Time of the last sample, or attempt, for the history.
         self._activity = ScrapeActivity()
         self._sampling = asyncio.Lock()
         self._slow_s = float("-inf")
@@ -100,18 +106,36 @@ class Sampler:
         """Number of samples so far."""
 
     async def run(self) -> None:
-        """Samples until cancelled, while the console is in use."""
+        """Samples until cancelled, while the console is in use or the history needs a sample."""
         loop = asyncio.get_running_loop()
         while True:
-            await self._activity.wait()
+            is_used = await self._wait_turn()
             began_s = loop.time()
             try:
-                await self._sample_once()
+                if is_used:
+                    await self._sample_once()
+                else:
+                    self._kept_s = began_s
+                    self._keep((await self._take())[0])
             except (Refused, PeerError, OSError, Corrupt) as error:
                 # Other components report the cause; viewers keep seeing the last sample.
                 log.info("console: cannot sample the cluster: %s", error)
             rest_s = (loop.time() - began_s) * PAUSE_FACTOR
             await asyncio.sleep(min(max(SAMPLE_SECONDS, rest_s), PAUSE_SECONDS_MAX))
+
+    async def _wait_turn(self) -> bool:
+        """Waits until the console is used, or until the history needs a sample: False."""
+        configs = self._gateway.ctx.configs
+        if not (configs.flag("console.enable") and configs.flag("console.history.enable")):
+            await self._activity.wait()
+            return True
+        rest_s = self._kept_s + HISTORY_SECONDS - asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(max(rest_s, SAMPLE_SECONDS)):
+                await self._activity.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def fresh(self) -> Sample:
         """Returns the last sample, or a new one if it is old; keeps the sampler running."""
@@ -136,6 +160,17 @@ class Sampler:
     # -- sampling ---------------------------------------------------------------------------
 
     async def sample(self) -> None:
+        """Takes a sample for the viewers, who then see it."""
+        sample, self.detail = await self._take()
+        self.samples.append(sample)
+        if sample.at_s - self._kept_s >= HISTORY_SECONDS - SAMPLE_SECONDS / 2:
+            self._kept_s = sample.at_s
+            self._keep(sample)
+        self.rounds += 1
+        self._next_sample.set()
+        self._next_sample = asyncio.Event()
+
+    async def _take(self) -> tuple[Sample, Detail]:
         loop, ctx = asyncio.get_running_loop(), self._gateway.ctx
         topics = [topic for topic in ctx.image.topics.values() if not topic.is_internal]
         detail = Detail()
@@ -157,21 +192,16 @@ class Sampler:
             for reader, queue in detail.queues.items()
         }
         metrics = ctx.metrics
-        self.detail = detail
-        self.samples.append(
-            Sample(
-                loop.time(),
-                ctx.clock.now_ms(),
-                _largest(written, lambda count: count),
-                _largest(progress, lambda one: one.lag),
-                {topic: queue.unfinished for topic, queue in detail.dead_letters.items()},
-                metrics.bytes_in.value,
-                metrics.bytes_out.value,
-            )
+        sample = Sample(
+            loop.time(),
+            ctx.clock.now_ms(),
+            _largest(written, lambda count: count),
+            _largest(progress, lambda one: one.lag),
+            {topic: queue.unfinished for topic, queue in detail.dead_letters.items()},
+            metrics.bytes_in.value,
+            metrics.bytes_out.value,
         )
-        self.rounds += 1
-        self._next_sample.set()
-        self._next_sample = asyncio.Event()
+        return sample, detail
 
     def _progress(self, reader: TopicReader, detail: Detail) -> GroupProgress:
         lag = done = 0

@@ -7,9 +7,11 @@ one. Pure computation on `sampler.Sample`s; permissions are checked when a point
 Bounds: the `VIEWS_MAX` views used last.
 """
 
+import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 from msgspec import Struct
@@ -17,7 +19,8 @@ from starlette.requests import Request
 
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
-from penstock.gateway.console.sampler import SAMPLES_MAX, GroupProgress, Sample, TopicReader
+from penstock.gateway.console.history import KeptSamples
+from penstock.gateway.console.sampler import GroupProgress, Sample, TopicReader
 from penstock.gateway.core.cluster_types import PositionKind
 from penstock.gateway.core.permissions import Principal, may
 from penstock.gateway.http.request_io import principal_of
@@ -25,6 +28,8 @@ from penstock.gateway.http.request_io import principal_of
 VIEWS_MAX = 64
 TREND_SECONDS = 60.0
 STEADY_PER_S = 0.01
+STEP = 10
+"""Points computed between two yields to the event loop."""
 
 Sees = Callable[[str], bool]
 
@@ -69,16 +74,17 @@ class Point:
 
 @dataclass(slots=True)
 class View:
-    points: deque[Point] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
+    points: deque[Point]
     rounds: int = 0
     body: bytes = b""
     body_rounds: int = -1
 
 
 class Views:
-    """Views by principal."""
+    """Views by principal, each of the last `points_max` samples."""
 
-    def __init__(self) -> None:
+    def __init__(self, points_max: int) -> None:
+        self._points_max = points_max
         self._views: OrderedDict[Principal, View] = OrderedDict()
         self._rules: object = None
 
@@ -88,7 +94,7 @@ class Views:
         if self._rules is not rules:
             self._rules = rules
             self._views.clear()
-        view = self._views.setdefault(principal, View())
+        view = self._views.setdefault(principal, View(deque(maxlen=self._points_max)))
         self._views.move_to_end(principal)
         while len(self._views) > VIEWS_MAX:
             self._views.popitem(last=False)
@@ -103,6 +109,20 @@ def grow(
     for at in range(len(samples) - missing, len(samples)):
         view.points.append(point_of(samples[at - 1], samples[at], sees_topic, sees_group))
     view.rounds = rounds
+
+
+async def grow_history(view: View, kept: KeptSamples, sees_topic: Sees, sees_group: Sees) -> None:
+    """Adds the points of kept samples that the view does not have yet, in small steps."""
+    began, rounds = view.rounds, kept.rounds
+    sees_topic, sees_group = cache(sees_topic), cache(sees_group)
+    points = []
+    for before, now in pairwise(kept.last(rounds - began + 1)):
+        points.append(point_of(before, now, sees_topic, sees_group))
+        if not len(points) % STEP:
+            await asyncio.sleep(0)
+    if view.rounds == began:  # Otherwise another request of this principal was first.
+        view.points.extend(points)
+        view.rounds = rounds
 
 
 def point_of(before: Sample, now: Sample, sees_topic: Sees, sees_group: Sees) -> Point:

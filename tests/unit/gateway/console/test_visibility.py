@@ -27,7 +27,7 @@ SAMPLES = deque([sample(0, 100, 80, 20), sample(2, 300, 60, 240), sample(4, 500,
 
 
 def test_view_contains_only_visible_rates() -> None:
-    view = Views().of(Principal("User:ann"), None)
+    view = Views(SAMPLES_MAX).of(Principal("User:ann"), None)
     grow(view, SAMPLES, 3, lambda topic: topic == "t", lambda group: group == "g")
     series = series_of(view.points)
     assert series.records_in == [100.0, 100.0]
@@ -37,7 +37,7 @@ def test_view_contains_only_visible_rates() -> None:
 
 
 def test_view_grows_by_new_samples() -> None:
-    view = Views().of(Principal("User:ann"), None)
+    view = Views(SAMPLES_MAX).of(Principal("User:ann"), None)
     for rounds in (1, 2, 2, 3):
         some = list(SAMPLES)[:rounds]
         grow(view, some, rounds, lambda topic: True, lambda group: True)
@@ -46,7 +46,7 @@ def test_view_grows_by_new_samples() -> None:
 
 
 def test_views_are_limited_and_reset_when_permissions_change() -> None:
-    views = Views()
+    views = Views(SAMPLES_MAX)
     first = views.of(Principal("User:0"), "rules")
     assert views.of(Principal("User:0"), "rules") is first
     for number in range(1, VIEWS_MAX + 1):

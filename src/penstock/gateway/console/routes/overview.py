@@ -1,4 +1,4 @@
-"""Overview page: rates, lag and health of the cluster over the last minutes.
+"""Overview page: rates, lag and health of the cluster, over minutes, an hour or a day.
 
 Current problems of the cluster as sentences, the worst first.
 """
@@ -18,6 +18,7 @@ from penstock.gateway.console.visibility import (
     Trend,
     Visibility,
     grow,
+    grow_history,
     rate_of,
     readers_of,
     series_of,
@@ -26,6 +27,7 @@ from penstock.gateway.console.visibility import (
     written_lately,
 )
 from penstock.gateway.core.cluster_types import Image
+from penstock.gateway.http.request_io import choice
 from penstock.gateway.http.server_sent_events import IDLE_MS, KEEP_ALIVE, EventStream
 
 BAD, WARNING = "bad", "warning"
@@ -234,6 +236,25 @@ async def show(console: Console, request: Request) -> Response:
     return Response(body, media_type="application/json")
 
 
+class HistoryAnswer(Struct):
+    period: str
+    step_s: float
+    """Distance of the points; they begin when the node started, or later."""
+    series: Series
+
+
+async def history(console: Console, request: Request) -> Response:
+    period = choice(request, "period", "hour", "day")
+    kept, views = console.history.hour, console.hour_views
+    if period == "day":
+        kept, views = console.history.day, console.day_views
+    visibility = visibility_of(console.ctx, request)
+    view = views.of(visibility.principal, console.ctx.image.acls)
+    await grow_history(view, kept, visibility.topic, visibility.group)
+    answer = HistoryAnswer(period, kept.period.step_s, series_of(view.points))
+    return Response(msgspec.json.encode(answer), media_type="application/json")
+
+
 async def live(console: Console, request: Request) -> Response:
     await console.sampler.fresh()
     return EventStream(
@@ -256,5 +277,6 @@ async def _events(console: Console, visibility: Visibility) -> AsyncIterator[byt
 
 ROWS = (
     ConsoleRow("GET", "/overview", "show rates, lag and health over the last minutes", show),
+    ConsoleRow("GET", "/overview/history", "show rates and lag over an hour or a day", history),
     ConsoleRow("GET", "/live", "stream the overview as server-sent events", live),
 )

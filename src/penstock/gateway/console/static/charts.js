@@ -1,10 +1,12 @@
 // Charts as inline SVG: an area chart with a crosshair, a sparkline, and bars.
 
 import { h, put, svg } from "./dom.js";
-import { clock, short } from "./format.js";
+import { clock, minute, moment, short } from "./format.js";
 
 const WIDTH = 1000;
 const HEIGHT = 200;
+const LONG_MS = 15 * 60 * 1000;
+const DAYS_MS = 12 * 60 * 60 * 1000;
 
 function ceiling(value, base) {
   if (value <= 0) return 1;
@@ -18,6 +20,12 @@ function ceiling(value, base) {
 function line(values, top, width = WIDTH, height = HEIGHT) {
   const step = values.length > 1 ? width / (values.length - 1) : width;
   return values.map((value, at) => `${at ? "L" : "M"}${(at * step).toFixed(1)} ${(height - (value / top) * (height - 6)).toFixed(1)}`).join("");
+}
+
+// Returns a time with what tells it apart from the others on an axis.
+function onAxis(ms, span) {
+  if (span > DAYS_MS) return moment(ms).slice(0, 16);
+  return span > LONG_MS ? minute(ms) : clock(ms);
 }
 
 // series: [{name, tone, values}], all as long as `times`.
@@ -43,7 +51,7 @@ export function areaChart({ title, unit = "", show = short, base = 10 }) {
     tip.hidden = false;
     tip.style.setProperty("left", `${(at / last) * 100}%`);
     tip.classList.toggle("left", at > last / 2);
-    put(tip, h("div", { class: "tip-time" }, clock(data.times[at])),
+    put(tip, h("div", { class: "tip-time" }, onAxis(data.times[at], data.times[last] - data.times[0])),
       data.series.map((one) => h("div", {}, h("i", { class: `dot ${one.tone}` }), `${one.name} `, h("b", {}, show(one.values[at]), unit))));
   }
   frame.addEventListener("pointermove", hover);
@@ -53,7 +61,7 @@ export function areaChart({ title, unit = "", show = short, base = 10 }) {
     data = { times, series };
     const top = ceiling(Math.max(...series.flatMap((one) => one.values), 0), base);
     waiting.hidden = times.length > 1;
-    from.textContent = times.length > 1 ? clock(times[0]) : "";
+    from.textContent = times.length > 1 ? onAxis(times[0], times.at(-1) - times[0]) : "";
     put(scale, [1, 0.5].map((share) => h("span", {}, show(top * share))), h("span"));
     put(plot, [0.03, 0.5].map((share) => svg("line", { x1: 0, x2: WIDTH, y1: HEIGHT * share, y2: HEIGHT * share, class: "grid" })),
       series.map((one) => {

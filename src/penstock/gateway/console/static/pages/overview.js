@@ -1,10 +1,13 @@
 // Overview of the cluster, updated live.
 
-import { follow, part } from "../api.js";
+import { follow, own, part } from "../api.js";
 import { areaChart, spark } from "../charts.js";
 import { h, icon, morph } from "../dom.js";
 import { bytes, count, duration, rate, short } from "../format.js";
-import { card, empty, heading, loading, stat } from "../parts.js";
+import { card, empty, heading, loading, select, showError, stat } from "../parts.js";
+
+const PERIODS = [["", "Last minutes"], ["hour", "Last hour"], ["day", "Last day"]];
+const HISTORY_MS = 30000;
 
 export async function show(page) {
   const stats = {
@@ -18,8 +21,26 @@ export async function show(page) {
   const topics = h("div", { class: "lines" });
   const groups = h("div", { class: "lines" });
   const sub = h("span", {}, "…");
+  const given = page.query.get("period") ?? "";
+  let period = PERIODS.some(([key]) => key === given) ? given : "";
+  let live;
+  const draw = (series) => {
+    flow.update(series.at_ms, [{ name: "in", tone: "in", values: series.records_in }, { name: "out", tone: "out", values: series.records_out }]);
+    lag.update(series.at_ms, [{ name: "lag", tone: "lag", values: series.lag }, { name: "in queues", tone: "queue", values: series.waiting }]);
+    traffic.update(series.at_ms, [{ name: "in", tone: "in", values: series.bytes_in }, { name: "out", tone: "out", values: series.bytes_out }]);
+  };
+  const drawPeriod = async () => {
+    const wanted = period;
+    if (!wanted) return live && draw(live);
+    const seen = await own("/overview/history", { period: wanted });
+    if (wanted === period) draw(seen.series);
+  };
   page.show(
-    heading("Overview", sub),
+    heading("Overview", sub, select(PERIODS, period, (chosen) => {
+      period = chosen;
+      page.remember({ period });
+      drawPeriod().catch(showError);
+    }, { "aria-label": "Period of the charts", name: "period" })),
     h("div", { class: "stats" }, Object.values(stats).map((one) => one.root)),
     h("div", { class: "grid two" },
       h("section", { class: "card span" }, flow.root),
@@ -40,9 +61,8 @@ export async function show(page) {
       stats.waiting.set(short(last(series.waiting)), "not finished");
       stats.dead.set(short(last(series.dead)), last(series.dead) ? "need attention" : "none");
       stats.size.set(bytes(totals.size_bytes), `${short(totals.records)} records`);
-      flow.update(series.at_ms, [{ name: "in", tone: "in", values: series.records_in }, { name: "out", tone: "out", values: series.records_out }]);
-      lag.update(series.at_ms, [{ name: "lag", tone: "lag", values: series.lag }, { name: "in queues", tone: "queue", values: series.waiting }]);
-      traffic.update(series.at_ms, [{ name: "in", tone: "in", values: series.bytes_in }, { name: "out", tone: "out", values: series.bytes_out }]);
+      live = series;
+      if (!period) draw(series);
       morph(health, seen.problems.length
         ? h("ul", { class: "problems" }, seen.problems.map((one) => h("li", { class: one.level }, icon("warn"), h("a", { href: one.link }, one.text))))
         : h("div", { class: "well" }, icon("check"), h("span", {}, "No problems")),
@@ -59,6 +79,7 @@ export async function show(page) {
         : empty("No groups yet", "A group exists once a consumer reads with its name."));
     },
   }, page.signal);
+  page.every(HISTORY_MS, async () => { if (period) await drawPeriod(); });
 }
 
 function fact(name, value) {
