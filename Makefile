@@ -192,7 +192,7 @@ release: setup ## build and check all packages of a version in dist/; publishes 
 
 # ---- measure and document
 
-.PHONY: bench bench-queues bench-spark docs pictures reference tour
+.PHONY: bench bench-queues bench-spark docs first-hour pictures reference tour
 bench: setup etcd ## Penstock and Kafka, or an older commit (OLD=commit), with the same clients
 	$(BIN)/python -m bench.run $(if $(OLD),--old '$(OLD)') $(ARGS)
 
@@ -208,6 +208,11 @@ reference: setup ## rewrite docs/reference from routes, configs, metrics and com
 
 pictures: setup-test ## screenshots of the console in docs/images, from the demo in Chromium
 	$(BIN)/python -m tests.console.pictures $(ARGS)
+
+# The second command runs README, tutorial and how-tos one after the other on one broker.
+first-hour: setup ## the first steps of a user from a built wheel, timed; then all pages on one broker
+	$(BIN)/python -m tests.docs.first_hour $(ARGS)
+	$(PYTEST) tests/docs/test_tutorial.py tests/docs/test_programs.py
 
 tour: setup-test ## docs/tour.md and its pictures, from real brokers, Spark and Chromium
 	$(BIN)/python -m tests.docs.tour $(ARGS)
