@@ -82,9 +82,9 @@ def _queue_offset() -> QueueOffset:
 def _pipelines() -> Iterator[Sample]:
     numbers = (1, 2, 3, 4, 5, 6, 7, 8)
     texts = ("error", "source", "target", "group", "dlq")
-    values: dict[str, Any] = dict(
-        zip(_fields(), ("pipeline", "stage", "run", "failed", *numbers, *texts), strict=True)
-    )
+    counts = {"positive": {"passed": 9, "failed": 10}}
+    plain = ("pipeline", "stage", "run", "failed", *numbers, *texts)
+    values: dict[str, Any] = dict(zip(_fields(), (*plain, counts), strict=True))
     state = StageState(**values)
     yield Sample("line of the board", f"{state.key} {json.dumps(state.document())}".encode())
     pipeline = Pipeline("orders")

@@ -15,6 +15,7 @@ from penstock.pipelines.endpoints import (
     Stored,
     Topic,
 )
+from penstock.pipelines.expectations import expect
 from penstock.pipelines.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -30,10 +31,12 @@ if TYPE_CHECKING:
         reject_late,
         sessions,
     )
+    from penstock.pipelines.testing import InputRecord
 
 __all__ = [
     "EachBatch",
     "Files",
+    "InputRecord",
     "Latest",
     "Pipeline",
     "PipelineEnvironment",
@@ -45,6 +48,7 @@ __all__ = [
     "aggregate",
     "dedup",
     "each",
+    "expect",
     "lookup",
     "message_id",
     "reject",
@@ -56,6 +60,7 @@ _STEPS = "penstock.pipelines.steps"
 _MODULES = {
     "Runner": "penstock.pipelines.runner",
     "PipelineEnvironment": "penstock.pipelines.query_builder",
+    "InputRecord": "penstock.pipelines.testing",
     **dict.fromkeys(
         (
             "aggregate",

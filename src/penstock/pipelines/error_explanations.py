@@ -56,6 +56,11 @@ _KNOWN_ERRORS: Final[tuple[tuple[str, str], ...]] = (
         "the key again, or set Latest(..., ties='higher-partition')",
     ),
     (
+        "ExpectationFailed",
+        "a row fails an expectation with on_fail='fail'. Correct the rows or the expectation; "
+        "on_fail='dlq' would set such rows aside",
+    ),
+    (
         "CONCURRENT_STREAM_LOG_UPDATE",
         "another process runs it with the same checkpoint. Stop one of them",
     ),

@@ -38,6 +38,18 @@ class StageCollector:
             for state in self._states():
                 made.add_metric((state.pipeline, state.stage), float(value(state)))
             yield made
+        checked = CounterMetricFamily(
+            "penstock_pipeline_expectation_rows",
+            "Rows that an expectation was checked on, by result.",
+            labels=(*labels, "expectation", "result"),
+        )
+        for state in self._states():
+            for expectation, counts in state.expectations.items():
+                for result, rows in counts.items():
+                    checked.add_metric(
+                        (state.pipeline, state.stage, expectation, result), float(rows)
+                    )
+        yield checked
 
 
 def serve(

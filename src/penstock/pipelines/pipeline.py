@@ -15,9 +15,9 @@ pipeline's and the stage's name: the group `orders.validate`, the dead-letter qu
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.app.durations import ms_of
 from penstock.pipelines.endpoints import (
@@ -32,6 +32,16 @@ from penstock.pipelines.endpoints import (
     source_of,
     target_of,
 )
+from penstock.pipelines.expectations import (
+    STAGE_MARK,
+    Expectation,
+    checked,
+    expectations_of,
+)
+from penstock.pipelines.sql_stages import SqlStage
+
+if TYPE_CHECKING:
+    from penstock.pipelines.testing import PipelineTest
 
 KINDS: Final = ("extract", "transform", "enrich", "load")
 MODES: Final = ("append", "update", "complete")
@@ -68,6 +78,8 @@ class Stage:
     """Start of a new checkpoint; None: the end of the previous version, or the earliest offset."""
     tables: Mapping[str, Table] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
+    expectations: tuple[Expectation, ...] = ()
+    """Conditions on the rows that the function returns."""
 
     @property
     def id(self) -> str:
@@ -116,11 +128,23 @@ class Pipeline:
         """Writes rows to a topic, to `Files`, or to a function of the user."""
         return self._stage("load", source, options)
 
+    def sql(
+        self,
+        name: str,
+        query: str,
+        source: "str | Topic | Queue | None" = None,
+        **options: Any,
+    ) -> None:
+        """Adds a stage that runs a query on the table `rows`, and on its `tables` by name."""
+        kind = "enrich" if options.get("tables") else "transform"
+        self._add(kind, source, SqlStage(name, query), **options)
+
     def _stage(
         self, kind: str, source: "str | Topic | Queue | None", options: dict[str, Any]
     ) -> Callable[[F], F]:
         def declare(function: F) -> F:
             self._add(kind, source, function, **options)
+            setattr(function, STAGE_MARK, True)
             return function
 
         return declare
@@ -145,6 +169,7 @@ class Pipeline:
         begin: str | None = None,
         tables: Mapping[str, Table] | None = None,
         options: Mapping[str, Any] | None = None,
+        expectations: Sequence[Expectation] = (),
     ) -> None:
         stage_name = name or function.__name__
         where = f"stage {stage_name!r}"
@@ -186,6 +211,7 @@ class Pipeline:
             begin=begin,
             tables=dict(tables or {}),
             options={k: str(v) for k, v in (options or {}).items()},
+            expectations=checked(where, (*expectations_of(function), *expectations)),
         )
         self._last = target
 
@@ -248,6 +274,12 @@ class Pipeline:
         for stage in self.stages.values():
             visit(stage)
         return ordered
+
+    def test(self, spark: Any) -> "PipelineTest":
+        """Test kit: runs stages on rows in memory, without broker and checkpoints."""
+        from penstock.pipelines.testing import PipelineTest
+
+        return PipelineTest(self, spark)
 
     def writer_of(self, topic: str) -> Stage | None:
         """Stage that writes a topic; None if there is none."""

@@ -6,7 +6,7 @@ stream of offset ranges counts ranges. Metrics observed by `query_builder` count
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from penstock.client.metadata import TopicPartition
@@ -22,6 +22,10 @@ ENDED: Final = frozenset({STOPPED, FINISHED, FAILED})
 
 ROWS_IN: Final = "penstock_in"
 ROWS_OUT: Final = "penstock_out"
+EXPECTATIONS: Final = "penstock_expectations"
+PASSED_SUFFIX: Final = " passed"
+FAILED_SUFFIX: Final = " failed"
+"""Ends of the columns in the metric of expectations; their names come first."""
 _SEEN_EVENTS_MAX: Final = 200
 
 
@@ -48,6 +52,8 @@ class StageState:
     target: str = ""
     group: str = ""
     dlq: str = ""
+    expectations: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Rows that `passed` and `failed`, by expectation."""
 
     @property
     def key(self) -> str:
@@ -82,6 +88,9 @@ class ProgressCounter:
         state.rows_in += rows_in
         state.rows_out += _metric(metrics, ROWS_OUT, "rows")
         state.bad_rows += _metric(metrics, ROWS_OUT, "bad")
+        for name, counts in state.expectations.items() if is_first else ():
+            counts["passed"] += _metric(metrics, EXPECTATIONS, f"{name}{PASSED_SUFFIX}")
+            counts["failed"] += _metric(metrics, EXPECTATIONS, f"{name}{FAILED_SUFFIX}")
         for operator in event.get("stateOperators") or ():
             state.late_rows += int(_get(operator, "numRowsDroppedByWatermark", 0))
         for source in (event.get("sources") or ()) if is_first else ():

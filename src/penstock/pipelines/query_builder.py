@@ -35,6 +35,7 @@ from penstock.pipelines.endpoints import (
     Table,
     Topic,
 )
+from penstock.pipelines.expectation_checks import check_expectations
 from penstock.pipelines.pipeline import Pipeline, Stage
 from penstock.pipelines.progress import ROWS_IN, ROWS_OUT
 from penstock.pipelines.record_columns import (
@@ -142,6 +143,8 @@ class BuiltStage:
     good: Any
     bad: Any | None
     """Dead letters; None if the stage rejects no rows."""
+    counts: Any | None = None
+    """Counts of its expectations, for a batch."""
 
 
 class QueryBuilder:
@@ -155,27 +158,29 @@ class QueryBuilder:
         """Builds a stage; `part` is the checkpoint suffix of its dead-letter query."""
         source = self._read(stage, part)
         rows = source.observe(ROWS_IN, F.count(F.lit(1)).alias("rows"))
-        options = self._environment.options()
-        tables = {
-            name: load_table(self._environment.spark, table, options)
-            for name, table in stage.tables.items()
-        }
+        tables = {name: self._table(stage, name, table) for name, table in stage.tables.items()}
         with collect_rejected() as rejected:
             shaped = self._parse(stage, with_record(rows))
             result = stage.function(shaped, **tables)
-        if result is None or not hasattr(result, "columns"):
-            raise PipelineError(
-                f"stage {stage.name!r} must return a DataFrame; its function returned {result!r}"
-            )
+            if result is None or not hasattr(result, "columns"):
+                raise PipelineError(
+                    f"stage {stage.name!r} must return a DataFrame; its function returned "
+                    f"{result!r}"
+                )
+            checked = check_expectations(result, stage)
         bad = None
         for branch in rejected:
             dead = dead_letters_of(branch, stage)
             bad = dead if bad is None else bad.unionByName(dead)
         if bad is not None and not isinstance(stage.target, Topic):
             _check_tables(stage)
-        return BuiltStage(stage, result, bad)
+        return BuiltStage(stage, checked.rows, bad, checked.counts)
 
     # -- input --------------------------------------------------------------------------------
+
+    def _table(self, stage: Stage, name: str, table: Table) -> Any:
+        """DataFrame of a stage's lookup table."""
+        return load_table(self._environment.spark, table, self._environment.options())
 
     def _read(self, stage: Stage, part: str) -> Any:
         per_batch = self._environment.per_batch or stage.per_batch

@@ -315,6 +315,7 @@ class Runner:
             target=str(stage.target),
             group=stage.group,
             dlq=stage.dlq,
+            expectations={one.name: {"passed": 0, "failed": 0} for one in stage.expectations},
         )
 
     # -- requests to brokers ------------------------------------------------------------------

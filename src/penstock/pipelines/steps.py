@@ -101,8 +101,14 @@ def _header(name: str) -> Any:
 def dedup(rows: Any, within: str, *, by: Sequence[str] = (), event_time: str | None = None) -> Any:
     """Keeps only the first of rows with the same message id, or the same values in `by`.
 
-    Duplicates are detected within `within`, by record timestamp or by the column `event_time`.
+    Duplicates are detected within `within`, by record timestamp or by the column `event_time`. A
+    batch, as in the test kit, compares all of its rows.
     """
+    if not rows.isStreaming:
+        if by:
+            return rows.dropDuplicates(list(by))
+        named = rows.withColumn(_MESSAGE_ID, message_id())
+        return named.dropDuplicates([_MESSAGE_ID]).drop(_MESSAGE_ID)
     if event_time is not None:
         marked = _watermarked(rows, event_time, within)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import time
@@ -91,7 +92,14 @@ def pipeline() -> None:
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65_535),
-    help="Serve Prometheus metrics on this loopback port; 0 picks a free one.",
+    help="Serve Prometheus metrics on this port; 0 picks a free one.",
+)
+@click.option(
+    "--metrics-host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Address to serve metrics on; 0.0.0.0 lets other machines read them.",
 )
 @spark_options
 @brokers_option
@@ -105,6 +113,7 @@ def run_command(
     registry: str | None,
     restarts: int,
     metrics_port: int | None,
+    metrics_host: str,
     master: str | None,
     remote: str | None,
     confs: tuple[str, ...],
@@ -143,8 +152,13 @@ def run_command(
         if metrics_port is not None:
             from penstock.pipelines.metrics_exporter import serve
 
-            port, _ = serve(metrics_port, lambda: runner.states)
-            print(f"metrics on http://127.0.0.1:{port}/metrics", file=sys.stderr)
+            try:
+                port, _ = serve(metrics_port, lambda: runner.states, metrics_host)
+            except OSError as error:
+                raise UserError(
+                    f"cannot serve metrics on {metrics_host}:{metrics_port}: {error.strerror}"
+                ) from None
+            print(f"metrics on http://{metrics_host}:{port}/metrics", file=sys.stderr)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: runner.stop("by a signal"))
         states = runner.run(once=once)
@@ -204,17 +218,21 @@ def _absolute(folder: str) -> str:
 @brokers_option
 @format_option
 def plan(target: str, stages: tuple[str, ...], brokers: str, format: OutputFormat) -> None:
-    """Show a pipeline's stages in order, with topics, groups and waiting records.
+    """Show the graph of a pipeline, and its stages with topics, groups and waiting records.
 
     \b
     penstock pipeline plan orders.py
     """
+    from penstock.pipelines.graph import draw, edges
+
     found = _load(target)
     wanted = [found.stage(name) for name in stages] or found.in_order()
     rows = run(brokers, lambda session: _facts(session, wanted))
     if format.is_data:
-        print_data({"pipeline": found.name, "stages": rows}, format)
+        graph = [edge._asdict() for edge in edges(found)]
+        print_data({"pipeline": found.name, "stages": rows, "graph": graph}, format)
         return
+    print("\n".join([*draw(found), ""]))
     print_table(
         ["stage", "kind", "reads", "writes", "group", "dead letters", "version ", "waiting "],
         [
@@ -265,6 +283,10 @@ async def _facts(session: CommandSession, stages: list[Stage]) -> list[dict[str,
                 "schema": stage.schema,
                 "subject": stage.subject,
                 "checkpoint": stage.checkpoint,
+                "expectations": [
+                    {"name": one.name, "condition": one.condition, "on_fail": one.on_fail}
+                    for one in stage.expectations
+                ],
                 "waiting": await _waiting(session, stage) if exists else 0,
             }
         )
@@ -323,6 +345,7 @@ def _print_states(lines: list[dict[str, Any]], now_ms: int | None) -> None:
             "rows in ",
             "rows out ",
             "bad rows ",
+            "expectations",
             "lag ",
             "told",
             "error",
@@ -336,6 +359,7 @@ def _print_states(lines: list[dict[str, Any]], now_ms: int | None) -> None:
                 show_count(line.get("rows_in", 0)),
                 show_count(line.get("rows_out", 0)),
                 show_count(line.get("bad_rows", 0)),
+                shown_expectations(line.get("expectations") or {}),
                 None if line.get("lag", -1) < 0 else show_count(line["lag"]),
                 None if now_ms is None else f"{_ago(line, now_ms)} ago",
                 line.get("error"),
@@ -343,6 +367,18 @@ def _print_states(lines: list[dict[str, Any]], now_ms: int | None) -> None:
             for line in lines
         ],
     )
+
+
+def shown_expectations(expectations: dict[str, dict[str, int]]) -> str | None:
+    """Returns the share of rows that passed each expectation, never rounded up to 100 %."""
+    from penstock.pipelines.expectations import pass_rate
+
+    shown = []
+    for name, counts in expectations.items():
+        rate = pass_rate(counts["passed"], counts["failed"])
+        text = "no rows" if rate is None else f"{math.floor(rate * 1000) / 10:g} %"
+        shown.append(f"{name} {text}")
+    return ", ".join(shown) or None
 
 
 def shown_state(line: dict[str, Any], now_ms: int | None) -> str:

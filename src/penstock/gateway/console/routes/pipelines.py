@@ -36,6 +36,8 @@ class StageRow(Struct):
     group: str = ""
     dlq: str = ""
     """Topic of rows that could not be processed."""
+    expectations: dict[str, dict[str, int]] = {}
+    """Rows that passed and failed, by expectation."""
 
 
 class PipelinesAnswer(Struct):

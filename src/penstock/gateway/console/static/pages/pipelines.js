@@ -63,8 +63,16 @@ function stage(one) {
     h("b", {}, one.stage), " ", badge(one.state || "unknown", TONES[one.state] ?? ""), quiet && badge("no reports", "warn"),
     h("dl", { class: "facts" }, fact("Batch", one.batch < 0 ? "none yet" : count(one.batch)), fact("Rows in", short(one.rows_in)), fact("Rows out", short(one.rows_out)),
       fact("Bad rows", one.dlq ? h("a", { href: `#/dlq/${part(one.dlq)}`, title: one.dlq }, bad) : bad),
-      fact("Lag", one.group ? h("a", { href: `#/groups/${part(one.group)}` }, short(one.lag)) : short(one.lag)), fact("Reported", ago(one.updated_ms))),
+      fact("Lag", one.group ? h("a", { href: `#/groups/${part(one.group)}` }, short(one.lag)) : short(one.lag)), fact("Reported", ago(one.updated_ms)),
+      ...Object.entries(one.expectations ?? {}).map(([name, rows]) => fact(name, expectation(rows)))),
     one.error && h("p", { class: "note bad" }, one.error));
+}
+
+function expectation(rows) {
+  const all = rows.passed + rows.failed;
+  if (!all) return "no rows yet";
+  const rate = `${(Math.floor((1000 * rows.passed) / all) / 10).toFixed(1)} % passed`;
+  return rows.failed ? h("span", { title: `${count(rows.failed)} of ${count(all)} rows failed` }, badge(rate, "warn")) : rate;
 }
 
 function fact(name, value) {
