@@ -35,7 +35,7 @@ class Assistant:
         self.client = client
 
     async def ask(self, tool: str, **arguments: Any) -> Any:
-        """What a tool answers, parsed if it is JSON; raises what it refuses."""
+        """Calls a tool; returns its answer, parsed if it is JSON, or raises its refusal."""
         result = await self.client.call_tool(tool, arguments)
         text = "\n".join(part.text for part in result.content)  # type: ignore[union-attr]
         if result.is_error:

@@ -25,7 +25,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from kombu.transport import TRANSPORT_ALIASES, virtual
+import kombu.transport
+from kombu.transport import virtual
 from kombu.utils.encoding import bytes_to_str
 
 from penstock.app.sync import SyncClient, SyncMessage, SyncQueue
@@ -46,7 +47,7 @@ Raw = dict[str, Any]
 
 def install() -> None:
     """Makes `penstock://` known to Celery and kombu."""
-    TRANSPORT_ALIASES[SCHEME] = f"{__name__}:Transport"
+    kombu.transport.TRANSPORT_ALIASES[SCHEME] = f"{__name__}:Transport"
 
 
 class Acknowledgements(virtual.QoS):  # type: ignore[misc]

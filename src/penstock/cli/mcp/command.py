@@ -5,8 +5,6 @@ The SDK is an optional dependency (`penstock-mq[mcp]`), so it is imported on dem
 
 from __future__ import annotations
 
-import asyncio
-import ipaddress
 import os
 from typing import Final
 
@@ -57,18 +55,19 @@ def mcp(
     url: str,
     brokers: str,
 ) -> None:
-    """Serve this cluster to AI assistants, as tools of the Model Context Protocol.
+    """Offer a cluster to AI assistants (MCP).
 
-    Tools run commands of this command line, with its profile and permissions; the cluster's ACLs
-    and its audit log apply. Without --allow-writes every tool only reads. With it, a tool that
-    changes something first shows what would happen.
+    Tools of the Model Context Protocol run commands of this command line, with its --profile and
+    permissions; the cluster's ACLs and its audit log apply. Without --allow-writes every tool only
+    reads. With it, a tool that changes something first shows what would happen.
 
     \b
     penstock mcp
-    penstock --profile prod mcp
     penstock mcp --transport http --port 8765
     penstock mcp --allow-writes -b localhost:9092
     """
+    import asyncio
+
     from penstock.cli.mcp.command_runner import CommandRunner
     from penstock.cli.mcp.reading import ReadingTools
     from penstock.cli.mcp.schema_registry import SchemaRegistry
@@ -109,6 +108,8 @@ def _refuse_exposure(host: str) -> None:
 
     Callers would act with this user's permissions, without a login of their own.
     """
+    import ipaddress
+
     try:
         is_local = ipaddress.ip_address(host).is_loopback
     except ValueError:
