@@ -182,3 +182,33 @@ def test_whole_replicas_are_not_truncated_for_one_that_lost_its_log(cluster: Nod
         assert wait_whole(cluster, "lost").is_whole(3)
         found = read_partition(cluster.bootstrap, "lost", 0, RECORDS)
         assert sorted(found) == list(range(RECORDS))
+
+
+def test_whole_replicas_are_not_truncated_for_damage_above_the_checkpoint(cluster: Nodes) -> None:
+    create_topic(cluster.bootstrap, "recent", 1, factor=3, min_insync_replicas="2")
+    leader = wait_whole(cluster, "recent").leader
+    victim = cluster.nodes[leader]
+    known = HighWatermarkFile(LocalDisk(), str(cluster.data_dir / f"node-{leader}"))
+    path = directory(cluster.data_dir / f"node-{leader}", "recent")
+    sent = 0
+    name = f"{path.parent.name}/{path.name}"
+    while not sent or known.read()[name] >= sent:  # Not written down yet is what matters here.
+        assert len(send(cluster.bootstrap, "recent", RECORDS)) == RECORDS
+        sent += RECORDS
+        for node in cluster.nodes.values():
+            node.kill()
+        if known.read()[name] >= sent:
+            for node in cluster.nodes.values():
+                node.start()
+            wait_whole(cluster, "recent")
+    segment = path / f"{0:020d}.log"
+    content = bytearray(segment.read_bytes())
+    content[-50] ^= 1
+    segment.write_bytes(content)
+    victim.start()
+    assert "More than the last write was in them" in victim.log()
+    for node in cluster.nodes.values():
+        if node is not victim:
+            node.start()
+    assert wait_whole(cluster, "recent").is_whole(3)
+    assert sorted(read_partition(cluster.bootstrap, "recent", 0, sent)) == list(range(sent))
