@@ -23,12 +23,15 @@ from uvicorn.server import ServerState
 from penstock.gateway.app import HttpState, build_app
 from penstock.gateway.http.audit import audit_failed_login
 from penstock.gateway.http.authentication import Authentication
-from penstock.gateway.http.connection_limits import BodyLimit, ConnectionLimiter
+from penstock.gateway.http.body_limit import BodyLimit
+from penstock.gateway.http.connection_limits import ConnectionLimiter
 from penstock.gateway.http.cpu_quota import CpuQuota
 from penstock.gateway.http.csrf import CsrfCheck
 from penstock.gateway.http.forwarded import ForwardedFor, Network, read_networks
-from penstock.gateway.http.protocol import BoundedProtocol, ResponseBudget, headers_of
+from penstock.gateway.http.protocol import BoundedProtocol
 from penstock.gateway.http.request_io import WaitingRequests
+from penstock.gateway.http.response_budget import ResponseBudget
+from penstock.gateway.http.security_headers import headers_of
 
 IDLE_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 5.0

@@ -16,7 +16,7 @@ from penstock.gateway import server as serving
 from penstock.gateway.app import PAGES, HttpState
 from penstock.gateway.http import connection_limits
 from penstock.gateway.http import protocol as limits
-from penstock.gateway.http.connection_limits import BODY_BYTES_MAX
+from penstock.gateway.http.body_limit import BODY_BYTES_MAX
 from penstock.gateway.server import HttpServer, start_http
 from tests.run_with import in_new_loop, run_with
 

@@ -29,6 +29,7 @@ from penstock.coordinator.queues.record_reader import leased_records
 from penstock.coordinator.queues.settle import SettleAction, SettleCommand
 from penstock.coordinator.runtime.steady_clock import SteadyTime
 from penstock.gateway.core.background_jobs import BackgroundJobs
+from penstock.gateway.core.coordinator_calls import CoordinatorCalls
 from penstock.gateway.core.dead_letters import DeadLetterAdmin
 from penstock.gateway.core.fanouts import Fanouts
 from penstock.gateway.core.groups import (
@@ -37,7 +38,8 @@ from penstock.gateway.core.groups import (
     ShareGroupRegistration,
     check_group_name,
 )
-from penstock.gateway.core.in_process_calls import CoordinatorCalls, InProcessCalls, LeaderCalls
+from penstock.gateway.core.in_process_calls import InProcessCalls
+from penstock.gateway.core.leader_calls import LeaderCalls
 from penstock.gateway.core.log_reader import GatewayLogReader
 from penstock.gateway.core.messages import (
     DELAY_MS_MAX,

@@ -37,12 +37,8 @@ from penstock.client.admin.scaling import (
 )
 from penstock.client.errors import code_of
 from penstock.cluster.metadata.image import TopicImage
-from penstock.gateway.core.in_process_calls import (
-    MOVING,
-    CoordinatorCalls,
-    InProcessCalls,
-    raise_for,
-)
+from penstock.gateway.core.coordinator_calls import MOVING, CoordinatorCalls, raise_for
+from penstock.gateway.core.in_process_calls import InProcessCalls
 from penstock.gateway.core.permissions import Principal, may, require_group, require_topic
 from penstock.gateway.core.queues import Queues
 from penstock.gateway.core.topics import LATEST, TopicAdmin

@@ -6,32 +6,17 @@ one awaitable. Requests have the newest version.
 
 Only for this node: requests for what another node coordinates or leads are refused as over the
 wire.
-
-Calls a group's coordinator, on this node or another, and retries while it moves. On this node the
-Kafka handlers are called in process; to another node the same request goes over the wire. The
-other node sees the calling node, not the client: callers check permissions first.
-
-Calls the leaders of a topic's partitions, on this node and others, concurrently. On this node the
-Kafka handlers are called in process. To another node the same request goes over the wire with a
-node's permissions, so callers check the client's first. The response of a leader that cannot be
-reached is missing from the result.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from penstock.base.errors import ErrorCode, PeerError, Refused
-from penstock.base.fair_scheduler import REST_SECONDS
 from penstock.base.ports import Buffer
-from penstock.base.retry import Retry
 from penstock.broker.api.call import NEVER, Call, Prepared
 from penstock.broker.api.context import Context
 from penstock.broker.api.quota import MeteredCall
 from penstock.broker.api.routes import ROUTES
-from penstock.client.errors import code_of
-from penstock.cluster.metadata.image import TopicImage
-from penstock.cluster.replication.peer_connections import PEER_ERRORS
 from penstock.gateway.core.permissions import Principal
 from penstock.security.login import Login
 from penstock.wire.encodable import check_speakable
@@ -157,158 +142,3 @@ class InProcessCalls:
 
 def _unused(*args: Any) -> Any:
     raise AssertionError("nothing is read or written in process")
-
-
-CHANNEL = "doors-groups"
-RETRY_SECONDS = 5.0
-PAUSE_SECONDS = (0.05, 0.5)
-TIMEOUT_MS = 15_000
-MOVING = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-)
-
-
-class CoordinatorCalls:
-    """Client of the coordinators of all groups."""
-
-    def __init__(self, ctx: Context, handlers: InProcessCalls) -> None:
-        self._ctx = ctx
-        self._handlers = handlers
-
-    async def ask(
-        self,
-        principal: Principal,
-        group: str,
-        request: object,
-        answer: type[Answer],
-        codes_of: Callable[[Answer], Iterable[int]],
-    ) -> Answer:
-        """Returns the coordinator's response; `codes_of` extracts its error codes.
-
-        Raises Refused if the coordinator is not found or reached within `RETRY_SECONDS`.
-        """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + RETRY_SECONDS
-        await self._ctx.group.groups.ensure()
-        retry = Retry(self._ctx.random, *PAUSE_SECONDS)
-        while True:
-            try:
-                response = await self._ask_once(principal, group, request, answer)
-                code = next((code for code in codes_of(response) if code in MOVING), None)
-                if code is None or loop.time() >= deadline:
-                    return response
-            except Refused as refused:
-                if refused.code not in MOVING or loop.time() >= deadline:
-                    raise
-            await retry.pause()
-
-    async def _ask_once(
-        self, principal: Principal, group: str, request: object, answer: type[Answer]
-    ) -> Answer:
-        self._handlers.check(request)
-        host = self._ctx.group.groups.host
-        index = host.index_of(group)
-        leader = self._ctx.image.topics[host.topic].partitions[index].leader
-        if leader == self._ctx.node_id:
-            return await self._handlers.ask(principal, request, answer)
-        return await self.ask_node(leader, request, answer)
-
-    async def ask_node(self, node_id: int, request: object, answer: type[Answer]) -> Answer:
-        """Returns another node's response; raises Refused if the node cannot be reached."""
-        peers = self._ctx.queue.queues.around.peers
-        try:
-            return await peers.ask(node_id, request, answer, channel=CHANNEL, timeout_ms=TIMEOUT_MS)
-        except (OSError, PeerError) as error:
-            raise Refused(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"node {node_id} does not answer: {error}"
-            ) from error
-
-
-def raise_for(code: int, message: str | None = None) -> None:
-    """Raises Refused if a response has an error code."""
-    if code:
-        raise Refused(code_of(code), message)
-
-
-LEADERS_CHANNEL = "doors-leaders"
-PARTITIONS_AT_ONCE = 200
-"""Partitions in one request: checking and encoding more of them would block the event loop."""
-
-
-class LeaderCalls:
-    """Client of the leaders of all partitions."""
-
-    def __init__(self, ctx: Context, handlers: InProcessCalls) -> None:
-        self._ctx = ctx
-        self._handlers = handlers
-
-    async def ask(
-        self,
-        principal: Principal,
-        topic: TopicImage,
-        partitions: Iterable[int],
-        make: Callable[[list[int]], object],
-        answer: type[Answer],
-        *,
-        version: int | None = None,
-    ) -> list[Answer]:
-        """Returns the leaders' responses to `make(their partitions)`, perhaps several of each.
-
-        `version`: for a request that ApiVersions does not list.
-        """
-        by_node: dict[int, list[int]] = {}
-        for index in partitions:
-            leader = topic.partitions[index].leader
-            if leader in self._ctx.image.brokers:
-                by_node.setdefault(leader, []).append(index)
-        found = await asyncio.gather(
-            *(
-                self._ask_in_parts(principal, node, indexes, make, answer, version)
-                for node, indexes in by_node.items()
-            )
-        )
-        return [one for answers in found for one in answers]
-
-    async def _ask_in_parts(
-        self,
-        principal: Principal,
-        node_id: int,
-        indexes: list[int],
-        make: Callable[[list[int]], object],
-        answer: type[Answer],
-        version: int | None,
-    ) -> list[Answer]:
-        found = []
-        for at in range(0, len(indexes), PARTITIONS_AT_ONCE):
-            request = make(indexes[at : at + PARTITIONS_AT_ONCE])
-            one = await self._ask(principal, node_id, request, answer, version)
-            if one is None:
-                break  # It cannot be reached: the rest would wait as long again.
-            found.append(one)
-            await asyncio.sleep(REST_SECONDS if at + PARTITIONS_AT_ONCE < len(indexes) else 0)
-        return found
-
-    async def _ask(
-        self,
-        principal: Principal,
-        node_id: int,
-        request: object,
-        answer: type[Answer],
-        version: int | None,
-    ) -> Answer | None:
-        if node_id == self._ctx.node_id:
-            return await self._handlers.ask(principal, request, answer)
-        self._handlers.check(request)
-        try:
-            return await self._ctx.queue.queues.around.peers.ask(
-                node_id,
-                request,
-                answer,
-                channel=LEADERS_CHANNEL,
-                version=version,
-                timeout_ms=TIMEOUT_MS,
-            )
-        except PEER_ERRORS:
-            return None

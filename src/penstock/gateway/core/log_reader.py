@@ -30,7 +30,7 @@ from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.group_lag import ends_elsewhere
 from penstock.coordinator.queues.receive import nothing
 from penstock.gateway.core.groups import Groups
-from penstock.gateway.core.in_process_calls import LeaderCalls
+from penstock.gateway.core.leader_calls import LeaderCalls
 from penstock.gateway.core.messages import HANDED_BYTES_MAX
 from penstock.gateway.core.permissions import Principal, require_group, require_topic
 from penstock.gateway.core.topics import EARLIEST, LATEST, TopicAdmin

@@ -17,8 +17,8 @@ from penstock.client.errors import code_of
 from penstock.cluster.configs.effective_configs import BrokerConfigs
 from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.groups_by_topic import PositionKind
-from penstock.gateway.core import in_process_calls
-from penstock.gateway.core.in_process_calls import LeaderCalls
+from penstock.gateway.core import coordinator_calls
+from penstock.gateway.core.leader_calls import LeaderCalls
 from penstock.gateway.core.permissions import Principal, may, require_group, require_topic
 from penstock.gateway.core.topics import topic_config
 from penstock.wire.messages.internal.queue_admin import (
@@ -33,7 +33,7 @@ VERSION = 0
 RETRY_SECONDS = 5.0
 PAUSE_SECONDS = (0.1, 0.5)
 MOVING = (
-    *in_process_calls.MOVING,
+    *coordinator_calls.MOVING,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.LEADER_NOT_AVAILABLE,
 )

@@ -20,7 +20,9 @@ from penstock.cluster.configs.config_changes import Alteration, Op
 from penstock.cluster.configs.config_types import Value, counts_by_address
 from penstock.cluster.configs.effective_configs import BrokerConfigs, Scope, topic_value
 from penstock.cluster.metadata.image import TopicImage
-from penstock.gateway.core.in_process_calls import InProcessCalls, LeaderCalls, raise_for
+from penstock.gateway.core.coordinator_calls import raise_for
+from penstock.gateway.core.in_process_calls import InProcessCalls
+from penstock.gateway.core.leader_calls import LeaderCalls
 from penstock.gateway.core.permissions import Principal, may, require_topic
 from penstock.wire.messages.configs import (
     DescribeConfigsRequest,

@@ -7,23 +7,6 @@ traceback for pipelined requests of a disconnected client. This module handles a
 Bounds: bytes and number of headers, time until a head must be complete, minimum pace of a body,
 time a client may read nothing. Exceeding one ends that connection only. Malformed requests get a
 400 before any other layer sees them, also if the path or the query is not UTF-8.
-
-Security headers for browsers on every response of the HTTP port, whichever layer made it. They
-keep browsers from sniffing data as a page, showing it in a frame, or loading anything for it;
-over TLS they require TLS for later visits (HSTS). Responses of the layers below the application,
-such as a 400 for a malformed request, have them, too. A response's own header of the same name
-wins: pages allow their own scripts and styles.
-
-Memory limits for responses that clients have not read yet (ADR 36). A response is passed to its
-connection in pieces, as the client reads it, and the rest counts: for all clients together up to
-`WAITING_BYTES_MAX`, for one user, or one address of anonymous clients, up to `HOLDER_BYTES_MAX`.
-A response that does not fit is replaced by a 503; an event stream that has started ends with its
-connection. Before that, responses of the same holder whose clients have not read for
-`GRACE_SECONDS` are dropped. A client that reads nothing for long is disconnected in any case
-(`protocol`).
-
-So unread responses hold that much memory, plus each transport's buffer:
-`protocol.WRITE_BUFFER_BYTES` and one piece.
 """
 
 import asyncio
@@ -31,53 +14,13 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import httptools
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_pool import FairPool
 from penstock.gateway.http.connection_limits import ConnectionLimiter
-from penstock.gateway.http.problems import NOT_AVAILABLE, PRINCIPAL, problem
-from penstock.gateway.http.request_io import peer_of
-
-Rows = list[tuple[bytes, bytes]]
-POLICY = b"default-src 'none'; frame-ancestors 'none'"
-
-
-def headers_of(hsts_seconds: int | None = None) -> Rows:
-    """Returns the headers. `hsts_seconds`: time for which browsers must use TLS; None: no TLS."""
-    rows = [
-        (b"x-content-type-options", b"nosniff"),
-        (b"x-frame-options", b"DENY"),
-        (b"referrer-policy", b"no-referrer"),
-        (b"content-security-policy", POLICY),
-    ]
-    if hsts_seconds is not None:
-        rows.append((b"strict-transport-security", b"max-age=%d" % hsts_seconds))
-    return rows
-
-
-class DefaultHeaders:
-    """Wraps the application for one request so that no header is sent twice."""
-
-    def __init__(self, app: ASGIApp, cycle: RequestResponseCycle) -> None:
-        self._app = app
-        self._cycle = cycle
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        cycle = self._cycle
-
-        async def send_once(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                own = {name for name, _ in message["headers"]}
-                rows = cycle.default_headers
-                cycle.default_headers = [row for row in rows if row[0] not in own]
-            await send(message)
-
-        await self._app(scope, receive, send_once)
-
+from penstock.gateway.http.security_headers import DefaultHeaders
 
 HEAD_BYTES_MAX = 32 * 1024
 HEADERS_MAX = 100
@@ -378,140 +321,3 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._drain_deadline is not None:
             self._drain_deadline.cancel()
             self._drain_deadline = None
-
-
-WAITING_BYTES_MAX = 256 << 20
-HOLDER_BYTES_MAX = 64 << 20
-GRACE_SECONDS = 5.0
-TURN_BYTES = 8 * PIECE_BYTES
-START, BODY = "http.response.start", "http.response.body"
-
-
-class ResponseBudget:
-    """Middleware that limits unread responses."""
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        bytes_max: int = WAITING_BYTES_MAX,
-        holder_bytes_max: int = HOLDER_BYTES_MAX,
-    ) -> None:
-        self._app = app
-        self.shares = FairPool(bytes_max, holder_bytes_max)
-        self._sending: dict[_PendingResponse, str] = {}
-        """Responses that hold bytes, with their holders, oldest first."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        response = _PendingResponse(self, scope, send)
-        await self._app(scope, receive, response.send)
-
-    def take(self, response: "_PendingResponse", holder: str, count: int) -> bool:
-        """Reserves `count` bytes, if necessary by ending unread responses; False if they do not
-        fit."""
-        shares = self.shares
-        if not shares.take(holder, count):
-            is_own = shares.held(holder) + count > shares.holder_max
-            now_s = asyncio.get_running_loop().time()
-            for one, whose in list(self._sending.items()):
-                if (whose == holder or not is_own) and one.is_unread(now_s):
-                    one.end()
-            if not shares.take(holder, count):
-                return False
-        self._sending[response] = holder
-        return True
-
-    def give(self, response: "_PendingResponse", count: int) -> None:
-        self.shares.give(self._sending.pop(response), count)
-
-
-class _PendingResponse:
-    """Response being sent."""
-
-    def __init__(self, budget: ResponseBudget, scope: Scope, send: Send) -> None:
-        self._budget = budget
-        self._scope = scope
-        self._send = send
-        self._head: Message | None = None
-        self._held = 0
-        self._is_dropped = False
-        self._connection: BoundedProtocol | None = scope.get(CONNECTION)
-
-    async def send(self, message: Message) -> None:
-        if self._is_dropped:
-            await asyncio.sleep(0)  # Lets the disconnect be delivered to the sender.
-            return
-        if message["type"] == START:
-            self._head = message
-            return
-        if message["type"] != BODY:
-            await self._send(message)
-            return
-        body: bytes = message.get("body", b"")
-        if len(body) <= PIECE_BYTES:
-            await self._begin()
-            await self._send(message)
-            return
-        if not self._budget.take(self, self._holder(), len(body)):
-            await self._drop()
-            return
-        self._held = len(body)
-        try:
-            await self._begin()
-            await self._pass_on(body, bool(message.get("more_body", False)))
-        finally:
-            self._release()
-
-    def _holder(self) -> str:
-        """Holder of the response; authentication has run by now."""
-        scope = self._scope
-        return str(scope[PRINCIPAL]) if PRINCIPAL in scope else peer_of(scope)
-
-    async def _begin(self) -> None:
-        head, self._head = self._head, None
-        if head is not None:
-            await self._send(head)
-
-    async def _pass_on(self, body: bytes, more_body: bool) -> None:
-        view = memoryview(body)
-        for start in range(0, len(body), PIECE_BYTES):
-            if self._is_dropped:
-                return
-            piece = bytes(view[start : start + PIECE_BYTES])
-            more = more_body or start + PIECE_BYTES < len(body)
-            await self._send({"type": BODY, "body": piece, "more_body": more})
-            if start % TURN_BYTES == 0:
-                # A client that reads fast must not delay the others.
-                await asyncio.sleep(0)
-
-    async def _drop(self) -> None:
-        self._is_dropped = True
-        if self._head is None:
-            self.end()
-            return
-        why = "too many unread responses: read them, or retry later"
-        response = problem(Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, why))
-        response.status_code = NOT_AVAILABLE
-
-        async def nothing() -> Message:
-            return {"type": "http.disconnect"}
-
-        await response(self._scope, nothing, self._send)
-
-    def _release(self) -> None:
-        held, self._held = self._held, 0
-        if held:
-            self._budget.give(self, held)
-
-    def is_unread(self, now_s: float) -> bool:
-        paused_at = self._connection.paused_at if self._connection is not None else None
-        return paused_at is not None and now_s - paused_at >= GRACE_SECONDS
-
-    def end(self) -> None:
-        """Ends the response with its connection; releases its bytes."""
-        self._is_dropped = True
-        self._release()
-        if self._connection is not None:
-            self._connection.transport.abort()

@@ -10,7 +10,7 @@ from penstock.gateway.app import build_app
 from penstock.gateway.console.console import About, Console
 from penstock.gateway.console.mount import ConsoleMount
 from penstock.gateway.http.authentication import Users
-from penstock.gateway.http.connection_limits import BodyLimit
+from penstock.gateway.http.body_limit import BodyLimit
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop
 from tests.unit.coordinator.queueing import Node

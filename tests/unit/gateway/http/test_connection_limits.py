@@ -6,7 +6,7 @@ import pytest
 
 from penstock.cluster.access import quotas
 from penstock.gateway.core.gateway import Gateway
-from penstock.gateway.http import connection_limits
+from penstock.gateway.http import body_limit
 from penstock.gateway.http.connection_limits import ConnectionLimiter
 from penstock.gateway.http.forwarded import read_networks
 from penstock.security.quotas import Entity, QuotaKind
@@ -103,7 +103,7 @@ async def test_body_limit_follows_the_largest_message_size(web: Web) -> None:
 
 @pytest.fixture
 def small_total_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_limits, "BODIES_BYTES_MAX", 100)
+    monkeypatch.setattr(body_limit, "BODIES_BYTES_MAX", 100)
 
 
 @pytest.mark.usefixtures("small_total_limit")
@@ -120,7 +120,7 @@ async def test_bodies_above_the_total_limit_get_503(web: Web) -> None:
 
 @pytest.fixture
 def small_sender_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_limits, "HOLDER_BYTES_MAX", 100)
+    monkeypatch.setattr(body_limit, "HOLDER_BYTES_MAX", 100)
 
 
 @pytest.mark.usefixtures("small_sender_limit")
@@ -141,7 +141,7 @@ async def test_one_sender_cannot_use_the_total_limit_alone(web: Web) -> None:
 async def test_anonymous_bodies_leave_capacity_for_authenticated_ones(
     web: Web, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_limits, "ANONYMOUS_BYTES_MAX", 100)
+    monkeypatch.setattr(body_limit, "ANONYMOUS_BYTES_MAX", 100)
 
     web.node.rights.is_on = True
     body = {"payload": "x" * 200}

@@ -10,11 +10,12 @@ import pytest
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from penstock.gateway.http import protocol
+from penstock.gateway.http import protocol, response_budget
 from penstock.gateway.http.forwarded import ForwardedFor
 from penstock.gateway.http.problems import PRINCIPAL
-from penstock.gateway.http.protocol import CONNECTION, BoundedProtocol, ResponseBudget
+from penstock.gateway.http.protocol import CONNECTION, BoundedProtocol
 from penstock.gateway.http.request_io import WaitingRequests
+from penstock.gateway.http.response_budget import ResponseBudget
 from penstock.gateway.http.server_sent_events import EventStream
 from tests.run_with import run_with
 from tests.unit.gateway.http.test_protocol import serve
@@ -135,7 +136,7 @@ async def test_anonymous_clients_share_the_limit_of_their_address(site: Site, po
 async def test_stalled_response_is_dropped_for_a_new_one(
     site: Site, port: int, *, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(response_budget, "GRACE_SECONDS", 0.0)
 
     await site.ask(port)
     await site.until(lambda: any(one.paused_at is not None for one in site.connections))

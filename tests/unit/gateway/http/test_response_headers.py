@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.gateway import server as serving
 from penstock.gateway.http import protocol as limits
-from penstock.gateway.http.protocol import headers_of
+from penstock.gateway.http.security_headers import headers_of
 from penstock.gateway.server import HttpServer
 from tests.run_with import run_with
 from tests.unit.gateway.test_server import send, serve

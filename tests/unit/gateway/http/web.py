@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message
 from penstock.base.metrics import Catalogue
 from penstock.gateway.app import HttpState, build_app
 from penstock.gateway.core.gateway import Gateway
-from penstock.gateway.http.connection_limits import BodyLimit
+from penstock.gateway.http.body_limit import BodyLimit
 from penstock.gateway.http.problems import PRINCIPAL
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
 

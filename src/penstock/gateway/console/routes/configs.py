@@ -13,7 +13,7 @@ from penstock.broker.api.route_row import Operation
 from penstock.gateway.console.console import Console, ConsoleRow
 from penstock.gateway.console.visibility import visibility_of
 from penstock.gateway.core.cluster_types import TOPIC_CONFIGS
-from penstock.gateway.core.in_process_calls import raise_for
+from penstock.gateway.core.coordinator_calls import raise_for
 from penstock.gateway.http.request_io import json_answer
 from penstock.wire.messages.configs import (
     DescribeConfigsRequest,

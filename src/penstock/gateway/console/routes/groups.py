@@ -32,8 +32,8 @@ from penstock.gateway.console.visibility import (
     visibility_of,
 )
 from penstock.gateway.core.cluster_types import TopicImage
+from penstock.gateway.core.coordinator_calls import raise_for
 from penstock.gateway.core.groups import Commit, GroupDescription, GroupSummary
-from penstock.gateway.core.in_process_calls import raise_for
 from penstock.gateway.core.log_reader import Portion
 from penstock.gateway.core.permissions import Principal, may, require_group, require_topic
 from penstock.gateway.http.request_io import (

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.gateway.console.console import Console, ConsoleRow
-from penstock.gateway.core.in_process_calls import raise_for
+from penstock.gateway.core.coordinator_calls import raise_for
 from penstock.gateway.core.permissions import Principal
 from penstock.gateway.http.audit import set_audited_resources
 from penstock.gateway.http.request_io import json_answer, no_content, principal_of, read_json

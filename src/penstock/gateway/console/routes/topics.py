@@ -18,7 +18,7 @@ from penstock.gateway.console.visibility import (
     written_lately,
 )
 from penstock.gateway.core.cluster_types import PositionKind, TopicImage
-from penstock.gateway.core.in_process_calls import raise_for
+from penstock.gateway.core.coordinator_calls import raise_for
 from penstock.gateway.core.permissions import Principal
 from penstock.gateway.core.topics import TOPIC_KIND
 from penstock.gateway.http.request_io import flag, json_answer
@@ -259,7 +259,7 @@ async def _producers(
 ) -> list[ProducerRow]:
     """Returns idempotent producers, the most recent first; none unless the caller may read the
     topic. That is checked here, because requests to other leaders have a node's permissions
-    (`gateway.core.in_process_calls`)."""
+    (`gateway.core.leader_calls`)."""
     if not Visibility(console.ctx, principal).topic(topic.name, Operation.READ):
         return []
     answers = await console.gateway.leaders.ask(
