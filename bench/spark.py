@@ -207,7 +207,7 @@ class CpuMeter:
 
     def __init__(self) -> None:
         self._me = psutil.Process()
-        self._outsiders = {child.pid for child in self._me.children()}
+        self._other_children = {child.pid for child in self._me.children()}
         self._seen: dict[tuple[int, float], float] = {}
         self._lock = threading.Lock()
         threading.Thread(target=self._watch, daemon=True).start()
@@ -225,7 +225,7 @@ class CpuMeter:
     def _processes(self) -> Iterator[psutil.Process]:
         yield self._me
         for child in self._me.children():
-            if child.pid in self._outsiders:
+            if child.pid in self._other_children:
                 continue
             try:
                 yield from [child, *child.children(recursive=True)]

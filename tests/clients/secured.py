@@ -37,7 +37,7 @@ from tests.ports import free_port
 USER, PASSWORD = "bob", "correct horse"
 TOPIC = "guarded"
 FAILED = "Authentication failed: wrong user, password or token."
-"""All that a outsider hears, whatever was wrong."""
+"""Reason that a refused client gets, whatever was wrong."""
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SCRAM = (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
 

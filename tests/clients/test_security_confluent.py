@@ -1,4 +1,4 @@
-"""confluent-kafka over every protocol and mechanism, and what a outsider hears."""
+"""confluent-kafka over every protocol and mechanism, and refusals of others."""
 
 import ssl
 import time
@@ -299,7 +299,7 @@ def test_new_certificates_are_used_without_a_restart(broker: Secured) -> None:
 
 
 def test_unauthenticated_request_closes_the_connection(broker: Secured) -> None:
-    """A outsider who leaves SASL out is closed at the first request that needs a right."""
+    """A client without SASL is closed at the first request that needs a right."""
     refused, _ = produce({"bootstrap.servers": broker.at("SASL_PLAINTEXT")})
     assert refused is not None
 

@@ -1,4 +1,4 @@
-"""The Java client over SASL_SSL and with certificates, what a outsider hears, and Kafka's tools."""
+"""The Java client over SASL_SSL and with certificates, refusals, and Kafka's tools."""
 
 import json
 import time

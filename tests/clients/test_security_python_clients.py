@@ -1,4 +1,4 @@
-"""aiokafka and kafka-python over SASL_SSL and with certificates, and what a outsider hears."""
+"""aiokafka and kafka-python over SASL_SSL and with certificates, and refusals."""
 
 import asyncio
 import json

@@ -135,7 +135,7 @@ class World:
         try:
             if verdict == "unknown":
                 self.machine.accept("unknown", first, last, self.now)
-                require(False, "a unknown's answer counted", first, last)
+                require(False, "the answer of an unknown member counted", first, last)
             outcome: DeliveryOutcome = getattr(self.machine, verdict)(member, first, last, self.now)
         except Refused:
             require(verdict == "unknown" or is_late, "a holder was refused", first, last)

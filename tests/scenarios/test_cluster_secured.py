@@ -70,7 +70,7 @@ def test_nodes_authenticate_each_other_and_refuse_outsiders(
         # Without SASL it is the certificate that counts, and this one is an administrator's.
         for settings in (outsider,) if protocol == "SSL" else (outsider, imposter):
             refused = written({**settings, "message.timeout.ms": 3_000}, 1)[0]
-            assert refused is not None, "a outsider was let in"
+            assert refused is not None, "an outsider was let in"
     finally:
         nodes.stop()
 

@@ -83,7 +83,7 @@ def test_flood_of_wrong_passwords_does_not_delay_other_users(
 
 
 def test_verified_user_does_not_wait_behind_a_flood(broker: Guarded) -> None:
-    """Not even behind outsiders at the same address who give as many names as they are."""
+    """Not even behind other clients at the same address that give as many names as they are."""
     broker.add_user("cid", "his own")
     assert is_let_in(say(broker, "127.0.0.1", "cid", "his own"))
     before = failed(broker)

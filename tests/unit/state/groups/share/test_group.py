@@ -49,7 +49,7 @@ def test_only_existing_topics_count() -> None:
     assert assignments({"a": member("gone")}, TOPICS) == {"a": ()}
 
 
-def test_unknown_is_refused() -> None:
+def test_unknown_member_is_refused() -> None:
     group = ShareGroup("g", GroupConfig())
     with pytest.raises(Refused) as refused:
         group.check_member("a")
