@@ -17,6 +17,7 @@ import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, Unpack
 
+from penstock.app.checkpoints import Checkpoints
 from penstock.app.durations import Duration, Moment, moment_ms, ms_of, seconds_of
 from penstock.app.log_reader import LogReader, LogReaderConfig
 from penstock.app.message import Message
@@ -362,7 +363,14 @@ class Client:
         topics = [topic] if isinstance(topic, str) else list(topic)
         assert self.cluster
         reader = QueueReader(
-            self._new_cluster(), prepare, group, topics, delivery, config, self._tracer
+            self._new_cluster(),
+            prepare,
+            group,
+            topics,
+            delivery,
+            config,
+            self._tracer,
+            Checkpoints(self, self._clock, group),
         )
         return self._keep(reader)
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import msgspec
 
 from penstock.app.durations import Duration, ms_of
-from penstock.base.errors import Refused
+from penstock.app.outgoing import Payload, encode_payload
+from penstock.base.errors import ErrorCode, Refused
 from penstock.client.consumer.fetched import FetchedRecord as Fetched
 from penstock.client.metadata import TopicPartition
 from penstock.client.share.acknowledgements import NO_OPTIONS, AcknowledgementType, AckOptions
@@ -26,12 +27,14 @@ from penstock.client.share.leases import HeldLease
 from penstock.state.queues.delivery_state import TRACEBACK_MAX
 
 if TYPE_CHECKING:
+    from penstock.app.checkpoints import Checkpoints
     from penstock.app.tracing import MessageTrace
     from penstock.client.share.consumer import ShareConsumer
 
 T = TypeVar("T")
 
 DELAY_MS_MAX = 365 * 86_400_000
+_FINAL = (AcknowledgementType.ACCEPT, AcknowledgementType.REJECT)
 _OMITTED = "\n... (omitted) ...\n"
 _SPAN_NAMES = {
     AcknowledgementType.ACCEPT: "ack",
@@ -47,6 +50,24 @@ def _decoder(kind: Any) -> Callable[[bytes], Any]:
     from penstock.app.payloads import decoder_of
 
     return decoder_of(kind)
+
+
+def encode_state(state: Payload) -> bytes:
+    """Encodes the state of a checkpoint. Raises TypeError for None, which means no state.
+
+    Unlike a payload, text is encoded as JSON, so that it is decoded to the same text.
+    """
+    body = msgspec.json.encode(state) if isinstance(state, str) else encode_payload(state)
+    if body is None:
+        raise TypeError("state is None: pass bytes, or a value that JSON can express")
+    return body
+
+
+def decode_state(body: bytes, kind: Any) -> Any:
+    """Decodes the state of a checkpoint as `kind`; None: as JSON."""
+    if kind is bytes:
+        return body
+    return msgspec.json.decode(body) if kind is None else _decoder(kind)(body)
 
 
 class Received:
@@ -168,14 +189,20 @@ class LogMessage(Received):
 class Message(Received):
     """A message of a queue, leased to this consumer."""
 
-    __slots__ = ("_consumer", "_lease")
+    __slots__ = ("_checkpoints", "_consumer", "_has_state", "_lease")
 
     def __init__(
-        self, consumer: "ShareConsumer", lease: HeldLease, trace: "MessageTrace | None" = None
+        self,
+        consumer: "ShareConsumer",
+        lease: HeldLease,
+        trace: "MessageTrace | None" = None,
+        checkpoints: "Checkpoints | None" = None,
     ) -> None:
         super().__init__(lease.message, trace)
         self._consumer = consumer
         self._lease = lease
+        self._checkpoints = checkpoints
+        self._has_state = False
 
     @property
     def attempt(self) -> int:
@@ -228,6 +255,43 @@ class Message(Received):
         options = NO_OPTIONS if duration is None else AckOptions(lock_ms=ms_of(duration))
         await self._settle(AcknowledgementType.RENEW, options)
 
+    async def save(self, state: Payload) -> None:
+        """Saves the state of a long job, and renews the lease; the last state counts.
+
+        A later delivery of the message gets it from `saved`. It is deleted when the message is
+        acknowledged or rejected. Raises `Refused` if this consumer no longer holds the lease.
+
+        >>> for page in range(await message.saved(int) or 0, pages):
+        ...     await convert(page)
+        ...     await message.save(page + 1)
+        """
+        body = encode_state(state)
+        await self._settle(AcknowledgementType.RENEW)
+        if self._checkpoints is None:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{self!r} was received without a client")
+        await self._checkpoints.save(self, body)
+        self._has_state = True
+
+    @overload
+    async def saved(self) -> Any: ...
+
+    @overload
+    async def saved(self, type: type[T]) -> T | None: ...
+
+    async def saved(self, type: Any = None) -> Any:
+        """Returns the state that an earlier delivery saved, decoded like `json`; None without any.
+
+        `bytes` as the type returns the state as it is. Raises `InvalidPayload`, a ValueError, if
+        the state is not a valid `type`.
+        """
+        if self.attempt == 1 or self._checkpoints is None:
+            return None
+        body = await self._checkpoints.load(self)
+        if body is None:
+            return None
+        self._has_state = True
+        return decode_state(body, type)
+
     def _settle(
         self, kind: AcknowledgementType, options: AckOptions = NO_OPTIONS
     ) -> "asyncio.Future[None]":
@@ -238,7 +302,14 @@ class Message(Received):
     ) -> "asyncio.Future[None]":
         if self._trace is not None:
             self._trace.settling(_SPAN_NAMES[kind], answer)
+        if self._has_state and kind in _FINAL:
+            answer.add_done_callback(self._forget_state)
         return answer
+
+    def _forget_state(self, answer: "asyncio.Future[None]") -> None:
+        if not answer.cancelled() and answer.exception() is None:
+            assert self._checkpoints is not None
+            self._checkpoints.delete(self)
 
     # The same without waiting, for callers that handle many messages at a time.
 

@@ -9,6 +9,7 @@ at-least-once with an idempotent handler (`penstock.app.dedup`).
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+from penstock.app.checkpoints import Checkpoints
 from penstock.app.durations import Duration, ms_of
 from penstock.app.message import Message
 from penstock.app.tracing import MessageTrace
@@ -36,9 +37,11 @@ class QueueReader(AsyncIterator[Message]):
         delivery: str = "at-least-once",
         config: ShareConfig | None = None,
         tracer: Tracer | None = None,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
         check_delivery(delivery)
         self._tracer = tracer
+        self._checkpoints = checkpoints
         self.group = group
         self.topics = tuple(topics)
         self._delivery = delivery
@@ -118,12 +121,13 @@ class QueueReader(AsyncIterator[Message]):
                 lease for lease, failed in zip(leases, outcomes, strict=True) if failed is None
             ]
         if self._tracer is None:
-            return [Message(self._consumer, lease) for lease in leases]
+            return [Message(self._consumer, lease, None, self._checkpoints) for lease in leases]
         return [
             Message(
                 self._consumer,
                 lease,
                 MessageTrace(self._tracer, lease.message, self.group, lease.delivery_count),
+                self._checkpoints,
             )
             for lease in leases
         ]
@@ -145,6 +149,8 @@ class QueueReader(AsyncIterator[Message]):
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
         await self._consumer.close()
+        if self._checkpoints is not None:
+            await self._checkpoints.close()
         await self._cluster.close()
 
 

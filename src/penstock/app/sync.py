@@ -12,7 +12,7 @@ client.
 """
 
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, overload
 
 from penstock.app.client import Client, Topics
 from penstock.app.durations import Duration, Moment
@@ -74,6 +74,20 @@ class SyncMessage(Received):
     def extend(self, duration: Duration | None = None) -> None:
         """Extends the lease; the client renews leases for the queue's `renew_for`."""
         self._thread.run(self._message.extend(duration))
+
+    def save(self, state: Payload) -> None:
+        """Saves the state of a long job, and renews the lease; the last state counts."""
+        self._thread.run(self._message.save(state))
+
+    @overload
+    def saved(self) -> Any: ...
+
+    @overload
+    def saved(self, type: type[T]) -> T | None: ...
+
+    def saved(self, type: Any = None) -> Any:
+        """Returns the state that an earlier delivery saved; None without any."""
+        return self._thread.run(self._message.saved(type))
 
 
 class SyncQueue(Iterator[SyncMessage]):

@@ -9,9 +9,9 @@ A built message records its settlement instead of sending it. A handler that ret
 """
 
 import asyncio
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from penstock.app.message import Message
+from penstock.app.message import Message, decode_state, encode_state
 from penstock.app.outgoing import Headers, Key, Payload, encode_headers, encode_key, encode_payload
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.consumer.fetched import FetchedRecord
@@ -30,10 +30,12 @@ _LOCK_S = 30.0
 class BuiltMessage(Message):
     """A message of no broker; see `build_message`."""
 
-    __slots__ = ("delay_s", "error_class", "error_message", "extensions", "outcome")
+    __slots__ = ("delay_s", "error_class", "error_message", "extensions", "outcome", "state")
 
-    def __init__(self, lease: HeldLease) -> None:
+    def __init__(self, lease: HeldLease, state: Payload = None) -> None:
         super().__init__(self, lease)  # type: ignore[arg-type] # It is its own consumer.
+        self.state = state
+        """State that `save` saved last, or an earlier delivery."""
         self.outcome: Outcome | None = None
         self.delay_s: float | None = None
         """Delay of a `nack`; None: the queue's backoff."""
@@ -41,6 +43,14 @@ class BuiltMessage(Message):
         self.error_message = ""
         self.extensions = 0
         """Number of calls of `extend`."""
+
+    async def save(self, state: Payload) -> None:
+        encode_state(state)
+        await self._settle(AcknowledgementType.RENEW)
+        self.state = state
+
+    async def saved(self, type: Any = None) -> Any:
+        return None if self.state is None else decode_state(encode_state(self.state), type)
 
     def settle(
         self,
@@ -76,8 +86,11 @@ def build_message(
     partition: int = 0,
     offset: int = 0,
     timestamp_ms: int = 0,
+    state: Payload = None,
 ) -> BuiltMessage:
     """Builds a message as a handler receives it; the payload is encoded as `publish` does.
+
+    `state` is what an earlier delivery saved.
 
     >>> message = build_message({"to": "ann"}, attempt=2)
     """
@@ -90,7 +103,7 @@ def build_message(
         encode_payload(payload),
         encode_headers(headers),
     )
-    return BuiltMessage(HeldLease(record, attempt, _LOCK_S, _LOCK_S))
+    return BuiltMessage(HeldLease(record, attempt, _LOCK_S, _LOCK_S), state)
 
 
 __all__ = ["BuiltMessage", "build_message"]
