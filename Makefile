@@ -66,7 +66,7 @@ $(VENV)/.spark: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: $(VENV)/.most $(VENV)/.spark
 	@mkdir -p $(WHEELS)
-	@$(PIP_INSTALL) --quiet --find-links $(WHEELS) 'penstock-mq[spark,connect]'
+	@$(PIP_INSTALL) --quiet --find-links $(WHEELS) 'penstock-mq[spark,connect,lakehouse]'
 	@rm -rf $(WHEELS)
 	@touch $(VENV)/.runtime $@
 

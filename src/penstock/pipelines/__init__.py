@@ -7,8 +7,10 @@ The public names; see docs/how-to/pipelines.md. Importing the steps loads PySpar
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipelines.endpoints import (
+    DeltaTable,
     EachBatch,
     Files,
+    IcebergTable,
     Latest,
     PipelineError,
     Queue,
@@ -34,8 +36,10 @@ if TYPE_CHECKING:
     from penstock.pipelines.testing import InputRecord
 
 __all__ = [
+    "DeltaTable",
     "EachBatch",
     "Files",
+    "IcebergTable",
     "InputRecord",
     "Latest",
     "Pipeline",

@@ -74,6 +74,70 @@ class EachBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class DeltaTable:
+    """Delta table, written exactly once without Spark's Delta connector.
+
+    Without `keys` rows are appended. With them the last row of each key is kept (SCD type 1), or
+    with `scd=2` every version of it, with the columns valid_from, valid_to and is_current.
+    """
+
+    path: str
+    keys: tuple[str, ...] = ()
+    sequence_by: str | None = None
+    """Column that orders the rows of a key; an older row does not replace a newer one."""
+    apply_as_deletes: str | None = None
+    """SQL condition for rows that delete their key."""
+    scd: int = 1
+    partition_by: tuple[str, ...] = ()
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Settings of the object store, such as AWS_REGION; contains secrets."""
+
+    def __post_init__(self) -> None:
+        _check_changes(self)
+
+    def __str__(self) -> str:
+        return f"delta {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergTable:
+    """Iceberg table `namespace.table` in a catalog, written exactly once by pyiceberg.
+
+    The other fields are those of `DeltaTable`.
+    """
+
+    name: str
+    catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Properties of the catalog, such as type, uri and warehouse; empty: as configured for
+    pyiceberg. Contains secrets."""
+    catalog_name: str = "default"
+    keys: tuple[str, ...] = ()
+    sequence_by: str | None = None
+    apply_as_deletes: str | None = None
+    scd: int = 1
+    partition_by: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if "." not in self.name:
+            raise PipelineError(f"Iceberg table {self.name!r} must be named namespace.table")
+        _check_changes(self)
+
+    def __str__(self) -> str:
+        return f"iceberg {self.name}"
+
+
+def _check_changes(target: "DeltaTable | IcebergTable") -> None:
+    if isinstance(target.keys, str) or isinstance(target.partition_by, str):
+        raise PipelineError(f"{target}: keys and partition_by are tuples of column names")
+    if target.scd not in (1, 2):
+        raise PipelineError(f"{target}: scd must be 1 or 2, not {target.scd!r}")
+    if not target.keys and (target.sequence_by or target.apply_as_deletes or target.scd == 2):
+        raise PipelineError(f"{target}: sequence_by, apply_as_deletes and scd=2 need keys")
+    if target.scd == 2 and target.sequence_by is None:
+        raise PipelineError(f"{target}: scd=2 needs sequence_by, the time of each version")
+
+
+@dataclass(frozen=True, slots=True)
 class Latest:
     """Changing table: the last value of every key of a topic, read for each batch."""
 
@@ -98,7 +162,7 @@ class Stored:
 
 
 Source: TypeAlias = Topic | Queue
-Target: TypeAlias = Topic | Files | EachBatch
+Target: TypeAlias = Topic | Files | EachBatch | DeltaTable | IcebergTable
 Table: TypeAlias = Latest | Stored
 
 
@@ -106,5 +170,5 @@ def source_of(given: "str | Topic | Queue") -> Source:
     return Topic(given) if isinstance(given, str) else given
 
 
-def target_of(given: "str | Topic | Files | EachBatch") -> Target:
+def target_of(given: "str | Target") -> Target:
     return Topic(given) if isinstance(given, str) else given

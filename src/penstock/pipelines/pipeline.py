@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.app.durations import ms_of
 from penstock.pipelines.endpoints import (
-    EachBatch,
-    Files,
     PipelineError,
     Queue,
     Source,
@@ -125,7 +123,7 @@ class Pipeline:
         return self._stage("enrich", source, options)
 
     def load(self, source: "str | Topic | Queue | None" = None, **options: Any) -> Callable[[F], F]:
-        """Writes rows to a topic, to `Files`, or to a function of the user."""
+        """Writes rows to a topic, to `Files`, to a table, or to a function of the user."""
         return self._stage("load", source, options)
 
     def sql(
@@ -155,7 +153,7 @@ class Pipeline:
         source: "str | Topic | Queue | None",
         function: Callable[..., Any],
         *,
-        to: "str | Topic | Files | EachBatch",
+        to: "str | Target",
         name: str | None = None,
         schema: str | None = None,
         subject: str | None = None,

@@ -26,8 +26,10 @@ from pyspark.sql.types import StructType
 from penstock.app.durations import ms_of
 from penstock.pipelines.checkpoints import check_output_folder, end_of_previous_version, path_of
 from penstock.pipelines.endpoints import (
+    DeltaTable,
     EachBatch,
     Files,
+    IcebergTable,
     Latest,
     PipelineError,
     Queue,
@@ -36,6 +38,7 @@ from penstock.pipelines.endpoints import (
     Topic,
 )
 from penstock.pipelines.expectation_checks import check_expectations
+from penstock.pipelines.lakehouse import batch_writer, check_target
 from penstock.pipelines.pipeline import Pipeline, Stage
 from penstock.pipelines.progress import ROWS_IN, ROWS_OUT
 from penstock.pipelines.record_columns import (
@@ -302,15 +305,25 @@ class QueryBuilder:
             writer = writer.format(target.format).option("path", target.path)
             if target.partition_by:
                 writer = writer.partitionBy(*target.partition_by)
-        else:
-            assert isinstance(target, EachBatch)
+        elif isinstance(target, EachBatch):
             writer = writer.foreachBatch(target.function)
+        else:
+            self._check_table_target(stage, target)
+            writer = writer.foreachBatch(batch_writer(target))
         started = [_start(writer, stage, checkpoint, once=once)]
         if bad is not None:
             counted = bad.observe(ROWS_OUT, F.count(F.lit(1)).alias("bad"))
             second = checkpoint + DLQ_SUFFIX
             started.append(self._start_topics(counted, stage, second, "append", once=once))
         return started
+
+    def _check_table_target(self, stage: Stage, target: DeltaTable | IcebergTable) -> None:
+        if not hasattr(self._environment.spark, "sparkContext"):
+            raise PipelineError(
+                f"stage {stage.name!r} writes to {target}, which needs a session with --master: "
+                "Spark Connect does not provide the query id of a batch"
+            )
+        check_target(target, stage.name)
 
     def _start_topics(
         self, rows: Any, stage: Stage, checkpoint: str, mode: str, *, once: bool

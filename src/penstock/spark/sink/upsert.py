@@ -52,7 +52,7 @@ def exactly_once_batches(options: dict[str, str]) -> Callable[[Any, int], None]:
     """Function for `foreachBatch` that writes each batch once, by the ledger of its query."""
 
     def write(batch: Any, number: int) -> None:
-        name = options.get("txnAppId") or _query_id(batch)
+        name = options.get("txnAppId") or query_id_of(batch)
         writer = batch.write.format("penstock").options(**{**options, "delivery": "exactly-once"})
         writer = writer.option("txnAppId", name).option("txnVersion", number).mode("append")
         try:
@@ -73,7 +73,7 @@ def shortened(error: str) -> str:
     return "\n".join(lines)[:_TEXT_CHARS_MAX]
 
 
-def _query_id(batch: Any) -> str:
+def query_id_of(batch: Any) -> str:
     """Query id in the checkpoint; Spark runs the function in the query's thread."""
     context = getattr(batch.sparkSession, "sparkContext", None)
     if context is None:
