@@ -351,7 +351,7 @@ BUGS = [
     Bug(a_high_watermark_is_known_before_it_was_told, "log-matching", 2),
     Bug(a_follower_is_cut_to_its_high_watermark, "undurable", 10),
     Bug(departing_epochs_are_not_looked_at, "log-matching", 6),
-    Bug(an_unclean_return_keeps_its_place, "truncated", 17, without_syncs),
+    Bug(an_unclean_return_keeps_its_place, "truncated", 132, without_syncs),
     Bug(the_isr_is_written_without_compare_and_swap, "epochs", 40),
     Bug(a_replica_joins_at_the_high_watermark, "undurable", 12),
     Bug(a_replica_joins_when_it_fetches, "undurable", 2),

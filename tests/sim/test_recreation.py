@@ -96,7 +96,7 @@ class Bug(NamedTuple):
 BUGS = [
     Bug(positions_belong_to_names, 2),
     Bug(topic_ids_are_forgotten_by_a_crash, 2),
-    Bug(transactions_keep_no_topic_id, 5),
+    Bug(transactions_keep_no_topic_id, 7),
     Bug(a_transactions_end_takes_the_topic_of_the_name, 7),
 ]
 
