@@ -11,7 +11,7 @@ from penstock.cluster.configs.config_table import BROKER_CONFIGS, TOPIC_CONFIGS
 from tests.docs.pages import ROOT, Block, blocks, commands, links, pages
 from tests.tidy.tree import files
 
-ARCHITECTURE_BYTES_MAX = 20_000
+ARCHITECTURE_BYTES_MAX = 20 << 10
 SOURCE_FILE = re.compile(r"`([\w/-]+\.(?:py|pyx|js))`")
 TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
 
