@@ -1,8 +1,14 @@
-"""The order pipeline on a standalone cluster with two workers, one of which is killed."""
+"""The order pipeline on a standalone cluster with two workers, one of which is killed.
+
+As in docs/how-to/spark-cluster.md: tasks run from an archive of `penstock spark pack`, with a
+Python that has no Penstock.
+"""
 
 import json
 import os
 import subprocess
+import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +18,7 @@ import pytest
 
 from examples.orders import data as orders_data
 from penstock import SyncClient
+from penstock.cli.main import run as penstock
 from tests.brokers import COMMAND
 from tests.conftest import FreshBroker
 from tests.spark.standalone import SparkCluster
@@ -25,8 +32,26 @@ PER_BATCH = 500
 TIMEOUT_S = 400.0
 
 
+BASE_PYTHON = str(Path(sys.base_prefix) / "bin" / Path(sys.executable).resolve().name)
+
+
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
+def archive(tmp_path: Path) -> Path:
+    """Archive of `penstock spark pack`, unpacked in the folder of the driver."""
+    path = tmp_path / "driver" / "penstock-spark.tar.gz"
+    path.parent.mkdir()
+    assert penstock(["spark", "pack", str(path)]) == 0
+    with tarfile.open(path) as packed:
+        packed.extractall(path.parent / "penstock", filter="data")
+    return path
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkCluster]:
+    monkeypatch.setenv("PENSTOCK_BASE_PYTHON", BASE_PYTHON)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    bare = subprocess.run([BASE_PYTHON, "-c", "import penstock"], capture_output=True, check=False)
+    assert b"No module named 'penstock'" in bare.stderr, "tasks could run without the archive"
     made = SparkCluster(tmp_path, workers=2)
     yield made
     made.close()
@@ -34,7 +59,7 @@ def cluster(tmp_path: Path) -> Iterator[SparkCluster]:
 
 @pytest.mark.timeout(0)  # Every wait inside has its own end.
 def test_order_pipeline_survives_a_killed_worker(
-    cluster: SparkCluster, fresh_broker: FreshBroker, tmp_path: Path
+    cluster: SparkCluster, archive: Path, fresh_broker: FreshBroker, tmp_path: Path
 ) -> None:
     broker = fresh_broker(sets={"num.partitions": 2})
     made = orders_data.orders(ORDERS, seed=11, start_ms=1_790_000_000_000)
@@ -48,6 +73,7 @@ def test_order_pipeline_survives_a_killed_worker(
     command += ["--once", "--per-batch", str(PER_BATCH), "-b", broker.bootstrap]
     command += ["--master", cluster.url, "--checkpoints", str(tmp_path / "checkpoints")]
     for conf in (
+        f"spark.archives={archive}#penstock",
         "spark.driver.host=127.0.0.1",
         "spark.driver.memory=512m",
         "spark.executor.memory=512m",
@@ -62,7 +88,12 @@ def test_order_pipeline_survives_a_killed_worker(
             stdout=output,
             stderr=output,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, "ORDERS_WAREHOUSE": str(warehouse)},
+            cwd=archive.parent,
+            env={
+                **os.environ,
+                "ORDERS_WAREHOUSE": str(warehouse),
+                "PYSPARK_PYTHON": "./penstock/bin/python",
+            },
             start_new_session=True,
         )
     try:

@@ -34,6 +34,7 @@ SECTIONS = {
     "Pipelines": {
         "pipeline": ("penstock.cli.spark.pipelines", "pipeline"),
         "job": ("penstock.cli.spark.jobs", "job"),
+        "spark": ("penstock.cli.spark.spark", "spark"),
     },
     "Cluster": {
         "cluster": ("penstock.cli.cluster.cluster", "cluster"),

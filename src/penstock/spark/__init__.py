@@ -14,6 +14,13 @@ Spark finds `format("penstock")` by itself once the package is installed, throug
 
 from typing import TYPE_CHECKING, Any
 
+if ".zip/" in __file__ or ".egg/" in __file__:
+    raise ImportError(
+        "Penstock cannot be imported from an archive of --py-files, because some of its packages "
+        "are compiled: run `penstock spark pack` and pass its archive in spark.archives, see "
+        "docs/how-to/spark-cluster.md"
+    )
+
 if TYPE_CHECKING:
     from penstock.spark.dead_letters import dead_letters, route
     from penstock.spark.progress import source_progress
