@@ -9,6 +9,7 @@ import pytest
 
 from penstock.cli.main import run as penstock
 from penstock.client.producer.partitioner import partition_for_key
+from penstock.jobs import archive
 from penstock.jobs.archive import Archive, archive_topics, merge_small, read_archive
 from penstock.jobs.audit import audit
 from penstock.jobs.cdc import ApplyResult, apply_changes, read_table
@@ -16,6 +17,7 @@ from penstock.jobs.event_sourcing import rebuild
 from penstock.jobs.inputs import JobInput, parse_input
 from penstock.jobs.replay import RecordFilter, replay_archive
 from penstock.jobs.skew import find_skew, report_of
+from penstock.pipelines.lakehouse import count_rows
 from penstock.spark.option_values import OptionError
 from penstock.wire.records import Record
 from tests.spark.topics import Topics
@@ -238,9 +240,8 @@ def test_job_errors_are_one_line(
         (line,) = [line for line in lines if line.startswith("penstock: ")]
         return line
 
-    for form in ("delta", "iceberg"):
-        error = fails("archive", topic, "--to", root, "--to-format", form)
-        assert f"Spark lacks the format {form}" in error
+    error = fails("archive", topic, "--to", "s3://bucket/a", "--to-format", "iceberg")
+    assert "load an IcebergTable with a catalog in a pipeline" in error
     assert penstock(["job", "archive", topic, "--to", root, *brokers]) == 0
     error = fails("replay", root, topic, "--to", topic, "--where", "payloads = '1'", "--yes")
     assert "`payloads` cannot be resolved" in error
@@ -254,6 +255,35 @@ def test_job_errors_are_one_line(
     assert "created again" in fails("archive", topic, "--to", root, "--allow-loss")
     found = read_archive(spark, root, [topic]).selectExpr("int(string(value)) as n").collect()
     assert sorted(row["n"] for row in found) == [*range(10), *range(15, 20)]
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_archive_as_a_table_has_each_record_once(
+    topics: Topics,
+    topic: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    spark: Any,
+    form: str,
+) -> None:
+    root, brokers = str(tmp_path / "archive"), ["-b", topics.bootstrap]
+    command = ["job", "archive", topic, "--to", root, "--to-format", form, *brokers]
+    monkeypatch.setattr(archive, "TABLE_BATCH_ROWS", 15)
+    for first in (0, 20):
+        topics.numbers(topic, 20, start=first)
+        assert penstock(command) == 0
+        assert "20 records" in capsys.readouterr().out
+    # The driver dies between the commit of the table and Spark's.
+    commits = Path(root) / "_checkpoints" / topic / "commits"
+    last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
+    for name in (f"{last}", f".{last}.crc"):
+        (commits / name).unlink(missing_ok=True)
+    assert penstock(command) == 0
+    assert "0 records" in capsys.readouterr().out
+    assert count_rows(archive.table_of(root, form)) == 40
+    with pytest.raises(OptionError, match="replay and audit need an archive in Parquet"):
+        read_archive(spark, root)
 
 
 def test_invalid_archive_is_refused(spark: Any, tmp_path: Path) -> None:

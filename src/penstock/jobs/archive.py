@@ -2,7 +2,7 @@
 
 A stream of offset ranges, as in `read_stream`, whose tasks write files named by their range.
 The checkpoint holds the planned ranges; a repeated batch writes the same files
-again. Delta and Iceberg have their own transactions, so Spark's sink writes those.
+again. Delta and Iceberg tables are written by `pipelines.lakehouse`, in batches through the driver.
 
 Layout and file names of an archive. Independent of Spark.
 
@@ -22,6 +22,7 @@ Bounds: at most `OPEN_FILES_MAX` open files; a range with more days writes sever
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,17 +32,19 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from py4j.protocol import Py4JJavaError
 from pyarrow import fs as filesystems
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from penstock.pipelines.checkpoints import end_offsets
+from penstock.pipelines.endpoints import DeltaTable, IcebergTable, PipelineError
 from penstock.pipelines.error_explanations import reason_of
+from penstock.pipelines.lakehouse import check_target, count_rows, write_batch
 from penstock.spark.connection import blocking_client
 from penstock.spark.option_values import OptionError
 from penstock.spark.range_planning import Range, replaced_topics, topic_ids_of
 from penstock.spark.settings import ReadSettings, read_settings
+from penstock.spark.sink.upsert import query_id_of
 from penstock.spark.source.ranged_stream import read_stream
 from penstock.spark.source.rows import read_rows, schema_of
 from penstock.spark.topics import known_topic_ids, partitions_to_read
@@ -54,7 +57,9 @@ MERGED: Final = "_merged-"
 MERGING: Final = "_merging-"
 _WRITING: Final = "_writing-"
 _SUFFIX: Final = ".parquet"
-_TABLE_LOGS: Final = {"Delta": "_delta_log", "Iceberg": "metadata"}
+_CATALOG: Final = "_catalog.db"
+_TABLE_LOGS: Final = (("Delta", "_delta_log"), ("Iceberg", _CATALOG), ("Iceberg", "metadata"))
+"""Files and folders by which a table is recognized; the last one is of other writers."""
 
 
 class ArchiveFile(NamedTuple):
@@ -105,8 +110,8 @@ class Archive:
     def table_format(self) -> str | None:
         """Table format that owns the folder (detected by its log); None for an archive."""
         system, path = self.system()
-        for name, log in _TABLE_LOGS.items():
-            if system.get_file_info(f"{path}/{log}").type == filesystems.FileType.Directory:
+        for name, log in _TABLE_LOGS:
+            if system.get_file_info(f"{path}/{log}").type != filesystems.FileType.NotFound:
                 return name
         return None
 
@@ -315,6 +320,8 @@ def follow(query: Any, metric: str, take: Callable[[dict[str, int]], None]) -> N
 
 
 FORMATS: Final = ("parquet", "delta", "iceberg")
+TABLE_BATCH_ROWS: Final = 200_000
+"""Maximum records of a batch that the driver writes to a table."""
 ROWS_PER_FILE: Final = 1_000_000
 MERGED_BYTES: Final = 128 << 20
 SCHEMA: Final = (
@@ -358,6 +365,7 @@ def archive_topics(
     """
     if format not in FORMATS:
         raise OptionError(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
+    target = None if format == "parquet" else table_of(root, format)
     options = {
         **cluster,
         "subscribe": ",".join(topics),
@@ -370,8 +378,8 @@ def archive_topics(
     }
     checkpoint = f"{root.rstrip('/')}/_checkpoints/{'-'.join(sorted(topics))}"
     _refuse_replaced_topics(checkpoint, read_settings(options, is_streaming=True), root)
-    if format != "parquet":
-        return _archive_to_table(spark, options, root, format, checkpoint, on_progress)
+    if target is not None:
+        return _archive_to_table(spark, options, target, checkpoint, on_progress)
     archive = Archive(root)
     repair(archive, topics)
     done = ArchiveResult()
@@ -455,41 +463,63 @@ def _file_writer(
 def _archive_to_table(
     spark: Any,
     options: dict[str, str],
-    root: str,
-    format: str,
+    target: DeltaTable | IcebergTable,
     checkpoint: str,
     on_progress: Callable[[int], None],
 ) -> ArchiveResult:
-    """Archives through the table format's sink, which skips batches that it already has."""
-    done = ArchiveResult()
-    rows = (
-        read_stream(spark, **options)
-        .withColumn("date", F.to_date("timestamp"))
-        .observe("archived", F.count(F.lit(1)).alias("rows"))
-    )
-
-    def take(metrics: dict[str, int]) -> None:
-        done.rows += metrics.get("rows", 0)
-        on_progress(metrics.get("rows", 0))
-
-    try:
-        query = (
-            rows.writeStream.format(format)
-            .partitionBy("topic", "date")
-            .option("checkpointLocation", checkpoint)
-            .trigger(availableNow=True)
-            .start(root)
-        )
-    except (PySparkException, Py4JJavaError) as error:
-        # PySpark has no exception class for this error and passes Java's on.
-        if "DATA_SOURCE_NOT_FOUND" not in str(error):
-            raise
+    """Archives to a table, which knows the batches that it has; counts its rows at the end."""
+    if not hasattr(spark, "sparkContext"):
         raise OptionError(
-            f"Spark lacks the format {format}: add its package with "
-            "--conf spark.jars.packages=..., or choose --to-format parquet"
-        ) from None
-    _follow_query(query, take)
+            f"the target {target} needs a session with --master: Spark Connect does not provide "
+            "the query id of a batch"
+        )
+    try:
+        check_target(target, "archive")
+    except PipelineError as error:
+        raise OptionError(str(error)) from None
+    before = count_rows(target)
+    done = ArchiveResult()
+
+    def write(batch: Any, number: int) -> None:
+        rows = write_batch(target, batch, number, query_id_of(batch))
+        done.rows += rows
+        on_progress(rows)
+
+    limited = {**options, "maxOffsetsPerTrigger": str(TABLE_BATCH_ROWS)}
+    rows = read_stream(spark, **limited).withColumn("date", F.to_date("timestamp"))
+    query = (
+        rows.writeStream.foreachBatch(write)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    _follow_query(query, lambda metrics: None)
+    found = count_rows(target) - before
+    if found != done.rows:
+        raise OptionError(
+            f"{target} has {found} more rows than before, but {done.rows} were written: does "
+            "another job write to it?"
+        )
     return done
+
+
+def table_of(root: str, format: str) -> DeltaTable | IcebergTable:
+    """Table of an archive; one of Iceberg has its catalog in a file beside the data."""
+    if format == "delta":
+        return DeltaTable(root, partition_by=("topic", "date"))
+    if "://" in root:
+        raise OptionError(
+            f"--to-format iceberg keeps its catalog in the archive's folder, which must be a path, "
+            f"not {root!r}: for an object store load an IcebergTable with a catalog in a pipeline"
+        )
+    folder = os.path.abspath(root)
+    os.makedirs(folder, exist_ok=True)
+    catalog = {
+        "type": "sql",
+        "uri": f"sqlite:///{folder}/{_CATALOG}",
+        "warehouse": f"file://{folder}",
+    }
+    return IcebergTable("archive.records", catalog, partition_by=("topic", "date"))
 
 
 def _follow_query(query: Any, take: Callable[[dict[str, int]], None]) -> None:

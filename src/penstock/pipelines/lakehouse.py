@@ -125,6 +125,8 @@ class _Table(Protocol):
 
     def last_batch(self, writer: str) -> int: ...
 
+    def count(self) -> int: ...
+
     def append(self, rows: Any, writer: str, number: int) -> None: ...
 
     def current(self, keys: Any) -> Any:
@@ -144,6 +146,10 @@ class _Delta:
         table = self._open()
         found = None if table is None else table.transaction_version(writer)
         return -1 if found is None else int(found)
+
+    def count(self) -> int:
+        table = self._open()
+        return 0 if table is None else int(table.to_pyarrow_dataset().count_rows())
 
     def append(self, rows: Any, writer: str, number: int) -> None:
         deltalake: Any = import_module("deltalake")
@@ -218,6 +224,10 @@ class _Iceberg:
     def last_batch(self, writer: str) -> int:
         table = self._open()
         return -1 if table is None else int(table.properties.get(_PROPERTY + writer, -1))
+
+    def count(self) -> int:
+        table = self._open()
+        return 0 if table is None else int(table.scan().count())
 
     def append(self, rows: Any, writer: str, number: int) -> None:
         self._write(None, rows, writer, number)
@@ -313,24 +323,32 @@ def batch_writer(target: DeltaTable | IcebergTable) -> Callable[[Any, int], None
     return write
 
 
-def write_batch(target: DeltaTable | IcebergTable, batch: Any, number: int, writer: str) -> None:
-    """Writes a batch, unless the table has it: `writer` has written this number before."""
+def write_batch(target: DeltaTable | IcebergTable, batch: Any, number: int, writer: str) -> int:
+    """Writes a batch, unless the table has it: `writer` has written this number before.
+
+    Returns the number of rows of the batch, 0 if it was written before.
+    """
     from pyspark.sql import functions as f
 
     table = _open_table(target)
     if table.last_batch(writer) >= number:
-        return
+        return 0
     if not target.keys:
         rows = _in_utc(batch.toArrow())
         if len(rows):
             table.append(rows, writer, number)
-        return
+        return len(rows)
     deletes = f.expr(target.apply_as_deletes) if target.apply_as_deletes else f.lit(False)
     marked = batch.withColumn(_DELETES, f.coalesce(deletes.cast("boolean"), f.lit(False)))
     rows = _in_utc(marked.toArrow())
-    if not len(rows):
-        return
-    _write_changes(target, table, rows, number, writer)
+    if len(rows):
+        _write_changes(target, table, rows, number, writer)
+    return len(rows)
+
+
+def count_rows(target: DeltaTable | IcebergTable) -> int:
+    """Number of rows in the table, as its own library reads it; 0 if there is none."""
+    return _open_table(target).count()
 
 
 def _write_changes(

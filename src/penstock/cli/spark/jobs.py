@@ -46,7 +46,7 @@ job.add_command(triage)
     type=click.Choice(["parquet", "delta", "iceberg"]),
     default="parquet",
     show_default=True,
-    help="File format; delta and iceberg need their Spark packages.",
+    help="File format; delta and iceberg need penstock-mq[lakehouse].",
 )
 @click.option(
     "--rows-per-file",
