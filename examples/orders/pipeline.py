@@ -6,6 +6,7 @@
     penstock pipeline status orders
     penstock dlq stats orders.price.dlq
 
+`penstock pipeline status` shows how many orders met the expectations of the stage validate.
 Orders that are not valid JSON, lack a field or have no quantity are in `orders.validate.dlq`, those
 of unknown customers in `orders.price.dlq`. After adding a customer, redrive them:
 
@@ -16,7 +17,17 @@ of unknown customers in `orders.price.dlq`. After adding a customer, redrive the
 import os
 from typing import Any
 
-from penstock.pipelines import Files, Latest, Pipeline, Topic, aggregate, dedup, lookup, reject
+from penstock.pipelines import (
+    Files,
+    Latest,
+    Pipeline,
+    Topic,
+    aggregate,
+    dedup,
+    expect,
+    lookup,
+    reject,
+)
 
 WAREHOUSE = os.environ.get("ORDERS_WAREHOUSE", "orders-warehouse")
 
@@ -30,6 +41,8 @@ pipeline = Pipeline("orders", about="orders, from the shop to the warehouse")
     to=Topic("orders.valid", partitions=2),
     key="customer",
 )
+@expect("known-sku", "sku like 'sku-%'")
+@expect("cheap", "quantity * cents <= 40000")
 def validate(orders: Any) -> Any:
     """Keeps only orders that can be priced, without duplicates."""
     orders = reject(orders, "quantity <= 0", "quantity must be positive", error="BadQuantity")

@@ -12,7 +12,7 @@ from examples.logs import data as logs_data
 from examples.orders import data as orders_data
 from penstock import SyncClient
 from penstock.cli.main import run as penstock
-from penstock.pipelines import PipelineEnvironment, Runner
+from penstock.pipelines import InputRecord, PipelineEnvironment, Runner
 from penstock.pipelines.loader import load
 from penstock.pipelines.progress import StageState
 from tests.conftest import FreshBroker
@@ -63,6 +63,9 @@ def test_orders_example_matches_its_reference(
     assert states["validate"].rows_in == len(made)
     assert states["validate"].bad_rows == reference.invalid
     assert states["price"].bad_rows == reference.unknown
+    checked = states["validate"].expectations
+    assert checked["known-sku"] == {"passed": states["validate"].rows_out, "failed": 0}
+    assert checked["cheap"]["failed"] > 0
     assert {state.lag for state in states.values()} == {0}
     with topics_of(broker.bootstrap) as topics:
         _assert_orders(spark, topics, warehouse, reference)
@@ -83,6 +86,32 @@ def test_orders_example_matches_its_reference(
         whole = orders_data.expected(made, all_customers)
         assert whole.unknown == 0
         _assert_orders(spark, topics, warehouse, whole)
+
+
+def test_orders_example_matches_its_reference_in_the_test_kit(spark: Any) -> None:
+    made = orders_data.orders(ORDERS, seed=9, start_ms=1_790_000_000_000)
+    known = orders_data.customers()
+    customers = [
+        InputRecord(
+            json.dumps({"customer": name, "country": country, "discount": discount}).encode(),
+            name.encode(),
+        )
+        for name, (country, discount) in known.items()
+    ]
+    orders = [
+        InputRecord(one.value, one.key, {"message_id": one.message_id.encode()}) for one in made
+    ]
+    pipeline = load(str(ROOT / "examples" / "orders" / "pipeline.py"))
+    found = pipeline.test(spark).run_all({"orders": orders, "customers": customers})
+    reference = orders_data.expected(made, known)
+    assert len(found["validate"].dead_letters) == reference.invalid
+    assert len(found["price"].dead_letters) == reference.unknown
+    assert {row["id"]: row["total_cents"] for row in found["load"].rows} == reference.priced
+    assert len(found["load"].rows) == len(reference.priced)
+    totals = {
+        (one.key or b"").decode(): json.loads(one.value or b"") for one in found["totals"].records
+    }
+    assert {k: (row["orders"], row["cents"]) for k, row in totals.items()} == reference.totals
 
 
 def _triage(brokers: str, capsys: pytest.CaptureFixture[str], *options: str) -> Any:
