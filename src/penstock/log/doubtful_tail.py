@@ -29,6 +29,9 @@ EPOCH_AT = 12
 """Position of leader epoch and magic in a batch."""
 SEARCH_BYTES = 16 * 1024 * 1024
 """Bytes of the tail in which an intact batch is looked for."""
+CANDIDATES_MAX = 1_000
+"""Positions whose checksum is computed. Payloads may imitate headers: a tail with more of them is
+doubtful, rather than recovery taking minutes."""
 EPOCHS = 8
 """Number of leader epochs, from that of the batch before, of which one is looked for."""
 
@@ -56,8 +59,11 @@ def is_doubtful(segments: Sequence[Segment], position: int, epoch: int) -> bool:
 def _has_batch(tail: bytes | bytearray, view: memoryview, epoch: int) -> bool:
     """True if an intact batch of this epoch begins somewhere in the tail."""
     pattern = struct.pack(">iB", epoch, MAGIC)
-    at = tail.find(pattern)
+    at, candidates = tail.find(pattern), 0
     while at >= 0:
+        candidates += 1
+        if candidates > CANDIDATES_MAX:
+            return True
         start = at - EPOCH_AT
         if start >= 0 and start + BATCH_OVERHEAD <= len(view):
             size = LENGTH_OVERHEAD + read_header(view, start).length

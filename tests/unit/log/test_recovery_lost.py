@@ -1,6 +1,7 @@
 """`penstock.log.recovery`: committed records are never truncated, a lost log is not new."""
 
 import logging
+import struct
 from dataclasses import replace
 
 import pytest
@@ -178,3 +179,21 @@ def test_tail_of_zeros_leaves_no_doubt() -> None:
     disk.open(last_segment(disk)).append((bytes(5_000),))
     log = reopen(disk, 0)
     assert (log.end_offset, log.is_doubtful) == (30, False)
+
+
+@pytest.mark.parametrize(
+    ("count", "is_doubtful"),
+    [(doubtful_tail.CANDIDATES_MAX, False), (doubtful_tail.CANDIDATES_MAX + 1, True)],
+)
+def test_torn_tail_with_imitated_headers_is_checked_up_to_a_limit(
+    count: int, is_doubtful: bool
+) -> None:
+    disk = written()
+    path = last_segment(disk)
+    # A batch that claims more than the file holds, of payloads that look like headers.
+    header = struct.pack(">qiiB", 30, 1 << 20, 0, 2).ljust(64, b"\x01")
+    imitation = struct.pack(">qiiB", 0, 60, 0, 2).ljust(64, b"\x01")
+    tail = header + imitation * (count - 1)
+    disk.open(path).append((tail,))
+    assert tail.count(struct.pack(">iB", 0, 2)) == count
+    assert reopen(disk, 0).is_doubtful is is_doubtful
