@@ -23,10 +23,13 @@ def _orders(scene: Scene) -> None:
 
 
 @pytest.fixture
-def lonely(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockProcess]:
+def lonely(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[PenstockProcess]:
     """Broker that a test may pause and kill."""
     process = PenstockProcess(tmp_path_factory.mktemp("lonely") / "data", http_port=free_port())
     yield process
+    # A page that lost its node would log errors during the next test.
+    browser.go("about:blank")
+    browser.errors.clear()
     process.send(signal.SIGCONT)
     assert process.stop() == 0, process.log()
 

@@ -135,7 +135,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     _, _, found = scene.ask("GET", "/topics/jobs/poll?group=g&max=1")
     acked = found["messages"][0]["receipt"]
     assert scene.ask("POST", "/ack", {"receipt": acked})[0] == 200
-    _, _, found = scene.ask("GET", "/topics/jobs/poll?group=g&max=1&lock_ms=1")
+    _, _, found = scene.ask("GET", "/topics/jobs/poll?group=g&max=1&lock_ms=1000")
     expired = found["messages"][0]["receipt"]
     # Its next receiver holds it for the rest of the test.
     _, _, found = scene.ask("GET", "/topics/jobs/poll?group=g&max=1&wait_ms=60000&lock_ms=600000")

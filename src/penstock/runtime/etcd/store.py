@@ -6,8 +6,9 @@ Owns the mapping of the port to etcd. Every key lies under the configured prefix
 - a commit is one transaction, sent once; without a clear response it raises `UnknownResult`;
 - a watch resumes from the last delivered revision, over any number of lost connections and members;
   only if that revision was compacted does it raise `WatchLost`;
-- an etcd with an older revision than before, or of another cluster, has lost its data or was
-  replaced: raises `Corrupt`, and the node must stop.
+- an etcd with an older revision than before, with other changes at a revision that a watch has
+  delivered, or of another cluster, has lost its data or was replaced: raises `Corrupt`, and the
+  node must stop. The revision alone does not tell, once new writes have reached it again.
 
 `channel` handles tokens and retries, `pool` endpoints.
 """
@@ -137,24 +138,32 @@ class EtcdStore:
     async def watch(self, prefix: str, after: int) -> AsyncIterator[list[Change]]:
         start = self._key(prefix)
         retry = Retry(self.random, *RESUME_S)
+        # Changes that this watch knows at revision `after`; None: unknown, as after a range read.
+        delivered: list[Change] | None = None
         while not self._channel.is_closed:
+            resumed_at = 0 if delivered is None else after
             request = {
                 "key": start,
                 "range_end": _end_of(start),
-                "start_revision": after + 1,
+                "start_revision": resumed_at or after + 1,
                 "progress_notify": True,
             }
             connection = None
             try:
                 connection = await self._channel.stream("/v3/watch", {"create_request": request})
+                if resumed_at:  # An idle etcd that was restored would never tell.
+                    await self._range({"key": start, "count_only": True})
                 while True:
                     answer = await self._next_answer(connection)
                     for changes in self._by_revision(answer):
-                        yield changes
-                    if answer.events:
-                        after = answer.events[-1].kv.mod_revision
-                    elif not answer.created:
-                        after = max(after, answer.header.revision)  # No change up to there.
+                        if changes[0].revision <= resumed_at:
+                            _check_history(changes, delivered or (), after)
+                        else:
+                            after, delivered = changes[0].revision, changes
+                            self._revision = max(self._revision, after)
+                            yield changes
+                    if not answer.events and not answer.created and answer.header.revision > after:
+                        after, delivered = answer.header.revision, []  # No change up to there.
                     retry.succeeded()
             except AnswerTooLarge as error:
                 raise WatchLost(str(error)) from error
@@ -262,6 +271,20 @@ class EtcdStore:
                 "endpoints of one cluster."
             )
         self._revision = max(self._revision, header.revision)
+
+
+def _check_history(changes: Sequence[Change], delivered: Sequence[Change], revision: int) -> None:
+    """Raises Corrupt for changes at known revisions that a watch has not delivered.
+
+    Those that it has delivered may be missing: a compaction removes deletions.
+    """
+    for change in changes:
+        if change not in delivered:
+            raise Corrupt(
+                f"etcd shows another change of {change.key} at revision {change.revision} than "
+                f"before, when it was at {revision}: it lost data or was restored from an older "
+                "backup. Repair etcd, then restart the nodes."
+            )
 
 
 def _end_of(prefix: bytes) -> bytes:

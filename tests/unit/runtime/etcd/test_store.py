@@ -4,6 +4,7 @@ What every store must do is claimed in `test_store_contract.py`.
 """
 
 import asyncio
+import functools
 import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ import pytest
 import uvloop
 
 from penstock.base.errors import Corrupt
-from penstock.base.ports import Change, Expect, Put, UnknownResult, WatchLost
+from penstock.base.ports import Change, Delete, Expect, Put, UnknownResult, WatchLost
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import PartitionRecord, TopicRecord
@@ -72,6 +73,10 @@ async def watching(store: EtcdStore, after: int) -> AsyncIterator[list[Change]]:
 async def until(condition: Callable[[], object]) -> None:
     while not condition():
         await asyncio.sleep(0.005)
+
+
+def _has(seen: list[Change], count: int) -> bool:
+    return len(seen) >= count
 
 
 async def blocking(work: Callable[[], object]) -> None:
@@ -420,6 +425,55 @@ async def test_etcd_that_lost_its_data_is_not_believed(*, mortal: EtcdProcess, p
         mortal.start()
         with pytest.raises(Corrupt, match="it lost data"):
             await store.get("/a")
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+@run_with(run)
+async def test_restored_etcd_is_noticed_by_a_watch(
+    *, mortal: EtcdProcess, prefix: str, tmp_path: Path, is_idle: bool
+) -> None:
+    async with opened(prefix, mortal.url) as store:
+        await store.commit([], [Put("/a", b"1")])
+        mortal.stop()
+        shutil.copytree(mortal.data_dir, tmp_path / "backup")
+        mortal.start()
+        after, _ = await store.range("/")
+        watch = store.watch("/", after)
+        last = mortal.put(f"{prefix}/late", b"1")
+        assert [change.key for change in await anext(watch)] == ["/late"]
+        mortal.stop()
+        shutil.rmtree(mortal.data_dir)
+        shutil.copytree(tmp_path / "backup", mortal.data_dir)
+        mortal.start()
+        if not is_idle:  # Then its revision is the same as before.
+            assert mortal.put(f"{prefix}/other", b"") == last
+        with pytest.raises(Corrupt, match="restored from an older backup"):
+            await anext(watch)
+
+
+@run_with(run)
+async def test_resumed_watch_delivers_no_change_again(*, etcd: EtcdProcess, prefix: str) -> None:
+    async with (
+        TcpProxy(etcd.port) as proxy,
+        opened(prefix, proxy.url) as store,
+        opened(prefix, etcd.url) as other,
+    ):
+        after, _ = await store.range("/")
+        async with watching(store, after) as seen:
+            for number in range(3):
+                # A deletion at a compacted revision is not told again.
+                await other.commit([], [Put("/a", b"%d" % number), Put("/b", b"")])
+                await other.commit([], [Delete("/b")])
+                told = 3 * (number + 1)
+                await until(functools.partial(_has, seen, told))
+                proxy.accepts = False
+                proxy.cut()
+                if number == 1:
+                    etcd.compact()
+                proxy.accepts = True
+            await other.commit([], [Put("/c", b"")])
+            await until(lambda: seen[-1].key == "/c")
+        assert [change.key for change in seen] == ["/a", "/b", "/b"] * 3 + ["/c"]
 
 
 @run_with(run)
