@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -244,3 +245,15 @@ def test_address_that_others_reach_is_refused() -> None:
     )
     assert done.returncode == 1
     assert "every caller would act with your permissions" in done.stderr
+
+
+def test_missing_sdk_names_the_extra() -> None:
+    program = (
+        "import sys; sys.modules.update(mcp=None, pydantic=None); "
+        "from penstock.cli.main import run; sys.exit(run(['mcp']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith("pip install 'penstock-mq[mcp]'")

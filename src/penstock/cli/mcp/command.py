@@ -67,7 +67,9 @@ def mcp(
     penstock mcp --allow-writes -b localhost:9092
     """
     import asyncio
+    from importlib import import_module
 
+    import_module("mcp")  # First, so that its absence is explained and not that of a dependency.
     from penstock.cli.mcp.command_runner import CommandRunner
     from penstock.cli.mcp.reading import ReadingTools
     from penstock.cli.mcp.schema_registry import SchemaRegistry
