@@ -54,7 +54,7 @@ def _samples() -> Iterator[Sample]:
     assert texts is not None
     yield Sample("decision", "\n".join(texts).encode(), (producers, True), _read_producers)
     yield Sample("group of decisions", commit_intent._group("query").encode())
-    path = f"/root/{FILE.folder}/{FILE.name}"
+    path = f"/archive/{FILE.folder}/{FILE.name}"
     read = FILE._replace(path=path)
     yield Sample("file of an archive", path.encode(), read, _parse)
     whole = FILE._replace(part=0)
@@ -90,7 +90,7 @@ def _pipelines() -> Iterator[Sample]:
     pipeline = Pipeline("orders")
     pipeline.extract("in", to="out", name="validate", version=2, schema="id bigint")(_rows)
     stage = pipeline.stages["validate"]
-    told = (stage.id, stage.group, stage.dlq, path_of("/root", stage))
+    told = (stage.id, stage.group, stage.dlq, path_of("/checkpoints", stage))
     yield Sample("names of a stage", " ".join(told).encode())
     with tempfile.TemporaryDirectory() as root:
         done = cdc.ApplyResult(3, events=4, rows=5)
