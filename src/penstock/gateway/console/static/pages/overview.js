@@ -3,7 +3,7 @@
 import { follow, own, part } from "../api.js";
 import { areaChart, spark } from "../charts.js";
 import { h, icon, morph } from "../dom.js";
-import { bytes, count, duration, rate, short } from "../format.js";
+import { bytes, count, duration, plural, rate, short } from "../format.js";
 import { card, empty, heading, loading, select, showError, stat } from "../parts.js";
 
 const PERIODS = [["", "Last minutes"], ["hour", "Last hour"], ["day", "Last day"]];
@@ -54,13 +54,13 @@ export async function show(page) {
     overview: (seen) => {
       const { series, totals, node } = seen;
       const last = (values) => values.at(-1) ?? 0;
-      sub.textContent = `${count(totals.nodes)} ${totals.nodes === 1 ? "node" : "nodes"} · ${count(totals.topics)} topics · ${count(totals.partitions)} partitions · ${count(totals.groups)} groups · ${count(totals.queues)} queues`;
+      sub.textContent = ["node", "topic", "partition", "group", "queue"].map((one) => plural(totals[`${one}s`], one)).join(" · ");
       stats.in.set(rate(last(series.records_in)), `${bytes(last(series.bytes_in))}/s here`);
       stats.out.set(rate(last(series.records_out)), `${bytes(last(series.bytes_out))}/s here`);
       stats.lag.set(short(last(series.lag)), "all consumer groups");
       stats.waiting.set(short(last(series.waiting)), "not finished");
       stats.dead.set(short(last(series.dead)), last(series.dead) ? "need attention" : "none");
-      stats.size.set(bytes(totals.size_bytes), `${short(totals.records)} records`);
+      stats.size.set(bytes(totals.size_bytes), `${short(totals.records)} ${totals.records === 1 ? "record" : "records"}`);
       live = series;
       if (!period) draw(series);
       morph(health, seen.problems.length
